@@ -17,9 +17,9 @@ use crate::host::worker::{Worker, drive};
 use crate::policy::Policy;
 use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
-use crate::shared::bells::Bell;
+use crate::shared::idle::bells::Bell;
+use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::mail::has_mail_or_poke;
-use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock::spin;
@@ -125,13 +125,13 @@ impl World {
     pub fn core_with_wire(&self, id: usize, wire: &Arc<Wire>) -> Core {
         wire.set_home(&self.inner, id);
         let _first =
-            (self.inner.shared.lookout).set(Box::new(Watches(Arc::downgrade(&self.inner))));
+            (self.inner.shared.idle.lookout).set(Box::new(Watches(Arc::downgrade(&self.inner))));
         let bell = Box::new(Arc::clone(wire));
         self.core_with(id, bell, Box::new(Arc::clone(wire)))
     }
 
     fn core_with(&self, id: usize, bell: Box<dyn Bell>, source: Box<dyn Source>) -> Core {
-        self.inner.shared.bells.hang(CoreId::of(id), bell);
+        self.inner.shared.idle.bells.hang(CoreId::of(id), bell);
         let clock = Clock::Virtual(Arc::clone(&self.now_ns));
         let inner = Arc::clone(&self.inner);
         Core(Box::new(Worker::new(inner, CoreId::of(id), clock, source)))
@@ -174,15 +174,15 @@ impl World {
     /// The watchdog sleeps until a core is busy.
     pub fn watchdog_sleeps(&self) {
         let shared = &self.inner.shared;
-        shared.bells.hang(
-            shared.bells.watchdog(),
+        shared.idle.bells.hang(
+            shared.idle.bells.watchdog(),
             Box::new(WatchdogBell(Arc::downgrade(&self.inner))),
         );
         let outcome = self.inner.outcome.lock().unwrap();
-        if shared.vigil.falls_asleep(&shared.cores) {
+        if shared.idle.vigil.falls_asleep(&shared.cores) {
             drop(self.inner.changed.wait(outcome).unwrap());
         }
-        shared.vigil.wakes();
+        shared.idle.vigil.wakes();
     }
 
     /// The core that owns a color.
@@ -225,7 +225,7 @@ impl World {
             );
             assert!(!own.pokes.any(), "ORACLE: core {core} has pokes");
             assert!(
-                !shared.sleepers.contains(core) && !own.pokes.unpark(),
+                !shared.idle.sleepers.contains(core) && !own.pokes.unpark(),
                 "ORACLE: core {core} sleeps"
             );
         }
@@ -298,7 +298,7 @@ impl Core {
     pub fn visit(&mut self) {
         let (shared, id) = (&self.0.inner.shared, self.0.core.id);
         let others = shared.core(id).victims.iter();
-        others.for_each(|&(other, _)| shared.to_visit.set(other));
+        others.for_each(|&(other, _)| shared.idle.to_visit.set(other));
         let _brought = self.0.visit_others(true);
     }
 

@@ -344,7 +344,7 @@ impl Inner {
     pub(crate) fn discard_at_the_end(&self) {
         if let Some(mut ended) = Ended::of(self) {
             self.discard_left(&mut ended);
-            self.shared.bells.take_down();
+            self.shared.idle.bells.take_down();
         }
     }
 

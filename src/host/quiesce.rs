@@ -68,7 +68,7 @@
 //! keep-alive is left.
 
 use crate::color::CoreId;
-use crate::shared::core_set::GROUP;
+use crate::shared::idle::core_set::GROUP;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 use crossbeam_utils::CachePadded;

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 /// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
-/// hung up apart ([`crate::shared::bells::Bell`]). Who calls it has the lock of
+/// hung up apart ([`crate::shared::idle::bells::Bell`]). Who calls it has the lock of
 /// [`super::sources`].
 pub(crate) trait Source: Any + Debug + Send {
     /// Turns completions into posts.
@@ -96,7 +96,7 @@ pub(crate) trait Attached: Any + Debug + Send + Sync {
 pub(crate) mod silence {
     use super::{Attached, Ended, InTurn, Source};
     use crate::sched::core::Core;
-    use crate::shared::bells::Bell;
+    use crate::shared::idle::bells::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
     use std::any::Any;
 
@@ -166,7 +166,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::color::CoreId;
     use crate::sched::core::Core;
-    use crate::shared::bells::Bell;
+    use crate::shared::idle::bells::Bell;
     use crate::sync::Arc;
     use crate::{Cores, Runtime};
     use std::time::Instant;

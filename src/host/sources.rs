@@ -11,7 +11,7 @@
 //! ([`Worker::visit_others`](super::worker::Worker::visit_others)): it tries the lock, brings out
 //! some of what has completed, and posts that as its own.
 //!
-//! **Watching.** If a core begins an event of [some length](crate::shared::lookout) while another
+//! **Watching.** If a core begins an event of [some length](crate::shared::idle::lookout) while another
 //! sleeps, it has its source watched. A core that goes to sleep has the sources of those watched
 //! that are in such events. If something comes, a sleeper is woken to visit.
 //!
@@ -31,7 +31,7 @@
 use super::inner::Inner;
 use super::source::Source;
 use crate::color::CoreId;
-use crate::shared::lookout::{Lookout, Watched};
+use crate::shared::idle::lookout::{Lookout, Watched};
 use crate::sync::Arc;
 use crate::sync::lock::{CoreLock, Guard};
 use crossbeam_utils::CachePadded;

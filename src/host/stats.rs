@@ -248,7 +248,7 @@ impl Inner {
                 .into_iter()
                 .map(|d| (d, Duration::from_nanos(self.steal_cost_ns(d))))
                 .collect(),
-            wake_cost: Duration::from_nanos(shared.wake_cost.ns()),
+            wake_cost: Duration::from_nanos(shared.idle.wake_cost.ns()),
             posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: (self.events_left().saturating_sub(self.tasks_waiting()))
                 .max(shared.depot.in_use_min()),

@@ -14,19 +14,19 @@
 //! - is relieved, if something waits there that others may take, and another core sleeps: that one
 //!   is woken;
 //! - and while the handler goes on, its core's event source is watched
-//!   ([`crate::shared::lookout`]).
+//!   ([`crate::shared::idle::lookout`]).
 //!
 //! And handlers over the limit of [`Builder::on_slow_handler`](crate::Builder::on_slow_handler) are
 //! told to the hook, and, with the feature `tracing`, to subscribers.
 //!
-//! While no core is busy the watchdog sleeps ([`crate::shared::vigil`]).
+//! While no core is busy the watchdog sleeps ([`crate::shared::idle::vigil`]).
 
 use super::inner::Inner;
 use crate::color::CoreId;
 use crate::event::profile::ClosureProfile;
 use crate::policy::numbers::WATCH_LOOKS;
-use crate::shared::bells::Bell;
-use crate::shared::sleepers::relieve;
+use crate::shared::idle::bells::Bell;
+use crate::shared::idle::{Reason, notify};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl Watchdog {
     /// How long until the next look; none if it sleeps until a core calls it. Under the lock of the
     /// outcome, which that call takes too.
     pub(crate) fn next_look(&mut self, inner: &Inner) -> Option<Duration> {
-        let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+        let (vigil, cores) = (&inner.shared.idle.vigil, &inner.shared.cores);
         self.idle_looks = if vigil.any_busy(cores) {
             0
         } else {
@@ -105,7 +105,7 @@ impl Watchdog {
     /// Looks at every core, at this time of the runtime's clock.
     pub(crate) fn look(&mut self, inner: &Inner, now_ns: u64) {
         // Who was to ring them may wait for a processor.
-        inner.shared.bells.ring_due();
+        inner.shared.idle.bells.ring_due();
         for (core, seen) in self.cores.iter_mut().enumerate() {
             let shared = &inner.shared.cores[core];
             let (looks, turns) = (shared.stats.looks.get(), shared.progress.turns());
@@ -125,8 +125,8 @@ impl Watchdog {
                 shared.progress.ask_to_look_up();
                 // At once: the hook below may panic.
                 let mut bells = Vec::new();
-                relieve(&inner.shared, CoreId::of(core), &mut bells);
-                inner.shared.bells.ring_all(&bells);
+                notify(&inner.shared, CoreId::of(core), Reason::Stuck, &mut bells);
+                inner.shared.idle.bells.ring_all(&bells);
             }
             (seen.running, seen.looks, seen.turns) = (true, looks, turns);
             let running_for = Duration::from_nanos(now_ns - seen.since_ns);
@@ -192,7 +192,7 @@ fn profile_on(inner: &Inner, core: usize) -> Option<&ClosureProfile> {
 mod tests {
     use super::*;
     use crate::event::tag::ProfileId;
-    use crate::shared::bells::Rings;
+    use crate::shared::idle::bells::Rings;
     use crate::sync::relaxed::Ordering;
     use crate::{Color, Cores, Handler, Runtime};
     use std::sync::{Arc, Mutex};
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn who_is_due_is_rung_at_the_next_look() {
         let (runtime, _) = runtime(None);
-        let (bells, rings) = (&runtime.inner.shared.bells, Rings::default());
+        let (bells, rings) = (&runtime.inner.shared.idle.bells, Rings::default());
         let rung = Arc::clone(&rings.0);
         bells.hang(CoreId::of(1), Box::new(rings));
         let mut watchdog = Watchdog::new(2);
@@ -249,7 +249,7 @@ mod tests {
     fn it_sleeps_when_no_core_was_busy_for_some_looks() {
         let (runtime, _) = runtime(None);
         let inner = &runtime.inner;
-        let (vigil, core) = (&inner.shared.vigil, &inner.shared.cores[1]);
+        let (vigil, core) = (&inner.shared.idle.vigil, &inner.shared.cores[1]);
         let period = Some(Watchdog::period(inner));
         let mut watchdog = Watchdog::new(2);
         for _ in 0..2 {

@@ -3,7 +3,7 @@
 //! [`go_on`] takes a [`step`] of the scheduler, and does what follows from it; [`drive`] is the
 //! thread that does so again and again. It goes on at once if anything ran. Otherwise it spins for
 //! a while ([`crate::policy::spin`]), searching, and then sleeps by the protocol of
-//! [`crate::shared::sleepers`]: announce, fence, look again, wait. A wake-up takes some
+//! [`crate::shared::idle`]: announce, fence, look again, wait. A wake-up takes some
 //! 20 us, of which the waker is busy for 7 (the halt exit of a virtual processor), so it spins for
 //! a few of those first.
 
@@ -168,8 +168,8 @@ impl Worker {
         let mut open = self.inner.sources.lock(id);
         open.source().look(&mut self.core);
         let shared = &self.inner.shared;
-        if shared.to_visit.contains(id) {
-            shared.to_visit.clear(id);
+        if shared.idle.to_visit.contains(id) {
+            shared.idle.to_visit.clear(id);
         }
         let open = (!fault("let go before published")).then_some(open);
         self.core.exchange::<RETIRED>();
@@ -186,7 +186,7 @@ impl Worker {
         }
         let mut came = Visit::Nothing;
         for &(other, _) in &shared.core(core.id).victims {
-            let told = shared.to_visit.contains(other);
+            let told = shared.idle.to_visit.contains(other);
             let visits = told || all && shared.core(other).progress.is_watched();
             if !visits {
                 continue;
@@ -195,17 +195,17 @@ impl Worker {
                 Ok(open) => open,
                 Err(Closed::ForNow) => continue,
                 Err(Closed::ToOthers) => {
-                    shared.to_visit.clear(other);
+                    shared.idle.to_visit.clear(other);
                     continue;
                 }
             };
             if told {
-                shared.to_visit.clear(other);
+                shared.idle.to_visit.clear(other);
             }
             let visit = visit(inner, open, other, core);
             if visit != Visit::Nothing {
                 // There may be more.
-                shared.to_visit.set(other);
+                shared.idle.to_visit.set(other);
                 came = came.max(visit);
             }
         }
@@ -223,7 +223,7 @@ impl Worker {
         let id = self.core.id;
         self.core.end_search(false);
         // Of a ring that came when it was awake.
-        let _ = shared.bells.take_rung_ns(id);
+        let _ = shared.idle.bells.take_rung_ns(id);
         let pokes = &shared.core(id).pokes;
         if !pokes.park() {
             // Whoever has made work known since it began to search has woken nobody.
@@ -233,7 +233,7 @@ impl Worker {
         }
         // Nobody else wakes a retired core: what is sent to it does.
         if !self.core.is_retired() {
-            shared.sleepers.set(id);
+            shared.idle.sleepers.set(id);
         }
         if !fault("sleeper's fence skipped") {
             fence(Ordering::SeqCst);
@@ -243,7 +243,7 @@ impl Worker {
             && (visits && !fault("sleeper has nobody watched") && !shared.watch_others(id)
                 || self.core.anything_to_do()
                 || self.inner.quiesce.phase() != phase
-                || visits && shared.to_visit.any()
+                || visits && shared.idle.to_visit.any()
                 || self.with_source(|source, _| source.has_work()));
         let shared = &self.inner.shared;
         if stay {
@@ -253,7 +253,7 @@ impl Worker {
         } else {
             shared.core(id).stats.parks.add(1);
             self.core.record_park();
-            shared.vigil.end_busy(shared.core(id));
+            shared.idle.vigil.end_busy(shared.core(id));
         }
         !stay
     }
@@ -319,7 +319,7 @@ impl Worker {
             self.with_source(|source, core| source.working_changed(core));
         }
         let shared = &self.inner.shared;
-        shared.sleepers.clear(self.core.id);
+        shared.idle.sleepers.clear(self.core.id);
         // Fails if a poke or a waker was first, which is as good.
         let _ = shared.core(self.core.id).pokes.unpark();
         self.core.help_ring();
@@ -334,7 +334,7 @@ fn visit(inner: &Inner, mut open: Guard<'_, Open>, other: CoreId, visitor: &mut 
         return Visit::Nothing;
     }
     let visit = open.source().visit(visitor);
-    let watches = inner.shared.sleepers.any() && visit != Visit::Soon;
+    let watches = inner.shared.idle.sleepers.any() && visit != Visit::Soon;
     let is_there = watches && open.source().watch();
     let open = (!fault("visit let go before published")).then_some(open);
     let worth = (visit == Visit::Brought).then(|| visitor.publish_visit());
@@ -448,7 +448,7 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.spin.has_run();
         return Next::Step;
     }
-    if phase == Phase::Running && worker.inner.shared.to_visit.any() {
+    if phase == Phase::Running && worker.inner.shared.idle.to_visit.any() {
         match worker.visit_others(false) {
             Visit::Nothing => {}
             Visit::Soon => return Next::Spin,
@@ -568,7 +568,7 @@ mod tests {
             let pokes = &shared.cores[0].pokes;
             let parked = pokes.unpark();
             assert!(!parked || pokes.park());
-            (shared.sleepers.contains(CoreId::of(0)), parked)
+            (shared.idle.sleepers.contains(CoreId::of(0)), parked)
         }
     }
 
@@ -576,7 +576,7 @@ mod tests {
     fn a_core_lies_down_if_nothing_is_left_to_do() {
         let mut core = Solo::new();
         let inner = Arc::clone(&core.runtime.inner);
-        let (vigil, cores) = (&inner.shared.vigil, &inner.shared.cores);
+        let (vigil, cores) = (&inner.shared.idle.vigil, &inner.shared.cores);
         let _ = vigil.begin_busy(&cores[0]);
         let phase = inner.quiesce.phase();
         assert!(!core.worker.lie_down(Phase::Draining), "that has changed");

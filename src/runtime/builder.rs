@@ -13,7 +13,7 @@ use crate::host::watchdog::SlowHandler;
 use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, SPIN_NS, WAKE_NS, WATCH_NS};
 use crate::policy::{Policy, Stealing};
 use crate::record::{Recorder, Setting};
-use crate::shared::wake_cost::WakeCost;
+use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::topology::{Distance, Topology};

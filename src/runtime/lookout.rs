@@ -1,5 +1,5 @@
 //! The thread that is told of what comes to sources that are watched; see
-//! [`crate::shared::lookout`].
+//! [`crate::shared::idle::lookout`].
 
 use crate::color::CoreId;
 use crate::host::inner::Inner;
@@ -31,7 +31,7 @@ impl Watching {
         })
         .ok()?;
         let watches = Watches(Arc::downgrade(inner));
-        let first = inner.shared.lookout.set(Box::new(watches)).is_ok();
+        let first = inner.shared.idle.lookout.set(Box::new(watches)).is_ok();
         debug_assert!(first, "a runtime runs once");
         Some(Watching {
             lookout,

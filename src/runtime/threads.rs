@@ -33,7 +33,11 @@ const LEAVE_LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let cores = inner.shared.cores.len();
     let bell = Box::new(WatchdogBell(Arc::downgrade(inner)));
-    inner.shared.bells.hang(inner.shared.bells.watchdog(), bell);
+    inner
+        .shared
+        .idle
+        .bells
+        .hang(inner.shared.idle.bells.watchdog(), bell);
     // Before the cores, whose sources it watches, and until they have left.
     let watching = Watching::begin(inner);
     let lookout = watching.as_ref().map(Watching::lookout);
@@ -232,7 +236,7 @@ fn supervise(inner: &Arc<Inner>, started: usize) -> Supervised {
             Some(timeout) => inner.changed.wait_timeout(outcome, timeout).unwrap().0,
             None => inner.changed.wait(outcome).unwrap(),
         });
-        inner.shared.vigil.wakes();
+        inner.shared.idle.vigil.wakes();
         let cores = inner.shared.cores.len();
         let working = processors
             .as_mut()
@@ -345,6 +349,7 @@ fn begin(inner: &Arc<Inner>, core: usize, lookout: Option<&Arc<Lookout>>) -> io:
     inner.outcome.lock().unwrap().backends.push((core, report));
     inner
         .shared
+        .idle
         .bells
         .hang(CoreId::of(core), Box::new(driver.doorbell()));
     let clock = Clock::Real(inner.start);

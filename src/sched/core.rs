@@ -27,7 +27,7 @@
 
 use super::checkout::Checkout;
 use super::outbox::{OUTBOX_MAX, Outbox};
-use super::section::{Section, Worth};
+use super::section::Section;
 use super::steal::Search;
 use super::timing::Timing;
 use crate::clock::Clock;
@@ -43,13 +43,11 @@ use crate::memory::prefetch;
 #[cfg(feature = "tracing")]
 use crate::notice::Notices;
 use crate::policy::numbers::WARY_QUANTA;
-use crate::policy::{quantum, wake};
+use crate::policy::quantum;
 use crate::record::Log;
-use crate::shared::sleepers::wake_nearest;
 use crate::shared::wish;
 use crate::shared::{CoreShared, Shared};
-use crate::sync::atomic::{Ordering, fence};
-use crate::sync::{Arc, charge, fault};
+use crate::sync::{Arc, charge};
 use crate::{Color, Cx, Handler};
 
 /// The event that runs.
@@ -121,7 +119,7 @@ pub(crate) struct Core {
     /// The latest of them, which are not counted for their handler yet.
     pub(super) run: Run,
     pub(super) timing: Timing,
-    /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::ringing`].
+    /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::waking`].
     pub(super) bells: Vec<CoreId>,
     pub(super) search: Search,
     /// See [`Core::has_run`].
@@ -149,7 +147,7 @@ impl Core {
         if let Some(recorder) = &shared.recorder {
             maker.record(Log::of_core(recorder, id.index()));
         }
-        let timing = Timing::new(&clock, id, shared.cores.len(), shared.vigil.at_once);
+        let timing = Timing::new(&clock, id, shared.cores.len(), shared.idle.vigil.at_once);
         let is_fresh = timing.fresh_since_ns.is_some();
         shared.core(id).progress.set_fresh(is_fresh);
         Core {
@@ -390,36 +388,6 @@ impl Core {
             self.publish_long();
         } else {
             self.flush();
-        }
-    }
-
-    /// Rings the doorbells that are due, and wakes a sleeper if there is enough to steal; see
-    /// [`crate::shared::sleepers`] for the protocol. Called without any lock.
-    #[inline]
-    pub(super) fn make_known(&mut self, worth: Worth) {
-        let enough_ns = self.shared.wake_cost.ns();
-        if wake::is_worth_waking(worth.now_ns, enough_ns) {
-            if worth.rises_to(enough_ns) && !fault("waker's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            self.wake_one();
-        }
-        self.ring();
-    }
-
-    /// Whether a core sleeps, and none searches that would look for more.
-    pub(super) fn is_wake_due(&self) -> bool {
-        wake::looks_for_sleeper(
-            || self.shared.sleepers.any(),
-            || self.shared.searchers.any(),
-        )
-    }
-
-    /// Wakes the nearest sleeper, unless somebody is already searching: who, once it has found
-    /// something, looks whether there is more.
-    pub(super) fn wake_one(&mut self) {
-        if self.is_wake_due() && wake_nearest(&self.shared, self.id, &mut self.bells) {
-            self.search.pass_on();
         }
     }
 

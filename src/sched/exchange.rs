@@ -7,16 +7,14 @@ use super::checkout::Checkout;
 use super::core::Core;
 use super::levelling::compare;
 use super::outbox::{Outbox, Outgoing};
-use super::section::{Append, Delivery, Section, Worth};
+use super::section::{Append, Delivery, Section};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::numbers::LOOK_QUANTA;
+use crate::shared::idle::{Reason, Worth, notify};
 use crate::shared::mail;
 use crate::shared::poke;
-use crate::shared::sleepers::rescue;
-use crate::sync::atomic::fence;
-use crate::sync::charge;
-use crate::sync::{atomic::Ordering, fault};
+use crate::sync::{charge, fault};
 use arrayvec::ArrayVec;
 
 impl Core {
@@ -88,7 +86,7 @@ impl Core {
         }
         let waits = section.queues().core_queue.len > 0;
         drop(section);
-        self.make_known(worth);
+        self.notify(Reason::Work(worth));
         self.begin_quantum(waits);
     }
 
@@ -102,15 +100,10 @@ impl Core {
             return false;
         };
         if self.own.progress.is_long() && stealable > 0 && self.shared.policy.stealing {
-            // However short it is, it would wait for the handler that posted it.
-            if !fault("long handler's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            self.wake_one();
-            self.ring();
+            self.notify(Reason::Waits);
             return true;
         }
-        self.make_known(worth);
+        self.notify(Reason::Work(worth));
         false
     }
 
@@ -198,7 +191,7 @@ impl Core {
         }
         let worth = section.write_hint();
         drop(section);
-        self.make_known(worth);
+        self.notify(Reason::Work(worth));
         true
     }
 }
@@ -212,7 +205,7 @@ impl Core {
 
     pub(crate) fn tell_visit(&mut self, worth: Option<Worth>) {
         match worth {
-            Some(worth) => self.make_known(worth),
+            Some(worth) => self.notify(Reason::Work(worth)),
             None => self.ring(),
         }
     }
@@ -348,7 +341,8 @@ impl DuePokes {
         let shared = section.shared;
         poke::send_all(shared, self.core, &self.colors, bells);
         for &slot in &self.colors {
-            rescue(shared, shared.slots.owner(slot), Some(section.core), bells);
+            let by = Some(section.core);
+            notify(shared, shared.slots.owner(slot), Reason::Mail { by }, bells);
         }
         self.colors.clear();
     }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::policy::numbers::LEVEL_NS;
 use crate::policy::victim::levels;
 use crate::shared::CoreShared;
-use crate::sync::atomic::{Ordering, fence};
+use crate::shared::idle::Reason;
 
 impl Core {
     /// Takes colors from the victim of this rank, if it still has more of those that last.
@@ -36,12 +36,8 @@ impl Core {
                 self.shared.core(victim).hint.ask(false);
                 self.link_loot(loot, false);
             }
-            // We may have raised the victim's hint by linking its mail: see `end_search`.
-            fence(Ordering::SeqCst);
-            if self.is_more_to_steal() {
-                self.wake_one();
-            }
-            self.ring();
+            // The victim's hint may have risen by its mail, which was linked: see `end_search`.
+            self.notify(Reason::Searched);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! published yet; [`section`] is the critical section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
-//! busier; [`takeover`] takes from those that sleep, and [`ringing`] wakes them; [`retiring`]
+//! busier; [`takeover`] takes from those that sleep, and [`waking`] wakes them; [`retiring`]
 //! passes on what a core has that does not work. [`timing`] is how a core knows what its handlers
 //! take, and what it does before a long one.
 //! [`together`] posts to several colors at once. [`holding`] is how a color is held: its events
@@ -30,7 +30,6 @@ mod levelling;
 pub(crate) mod outbox;
 mod recording;
 mod retiring;
-mod ringing;
 pub(crate) mod section;
 pub(crate) mod steal;
 pub(crate) mod step;
@@ -38,3 +37,4 @@ mod takeover;
 mod timing;
 pub(crate) mod together;
 mod victim;
+mod waking;

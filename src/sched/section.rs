@@ -15,6 +15,7 @@ use crate::policy::worth::{Band, Endurance};
 use crate::shared::Shared;
 use crate::shared::color_queue::{ColorQueue, State, Taken};
 use crate::shared::core_queue::QueueEnd;
+use crate::shared::idle::Worth;
 use crate::shared::limits::Limits;
 use crate::shared::mail;
 use crate::shared::poke::Chain;
@@ -54,22 +55,6 @@ pub(super) enum Delivery {
     Elsewhere,
     /// The color is queued here, and wishes for the next turn.
     Hurries,
-}
-
-/// What the hint says a core's worthy colors are worth, in ns.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Worth {
-    /// What it said until now, whoever wrote it: the core itself, or a thief.
-    before_ns: u64,
-    pub(crate) now_ns: u64,
-}
-
-impl Worth {
-    /// Whether it said less than `enough_ns` and now says that much: then a core may be on its way
-    /// to sleep that has seen the old hint only.
-    pub(crate) fn rises_to(self, enough_ns: u64) -> bool {
-        self.before_ns < enough_ns && self.now_ns >= enough_ns
-    }
 }
 
 /// What is being checked out.
@@ -617,7 +602,7 @@ impl<'a> Section<'a> {
     fn lasting_max(&self) -> u32 {
         let shared = self.shared;
         let lasting = self.guarded.queues.core_queue.lasting;
-        let wanted = shared.is_any_idle() || shared.core(self.core).hint.is_asked();
+        let wanted = shared.idle.any() || shared.core(self.core).hint.is_asked();
         quantum::lasting_max(lasting, wanted)
     }
 

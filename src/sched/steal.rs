@@ -22,11 +22,8 @@ use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
 use crate::color::CoreId;
 use crate::policy::victim::{self, Destination, Temptation};
-use crate::policy::wake;
-use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
-use crate::shared::sleepers::wake_nearest;
-use crate::sync::atomic::{Ordering, fence};
+use crate::shared::idle::{Reason, notify};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 use mely_topology::Distance;
@@ -96,7 +93,7 @@ pub(super) enum Searching {
     /// It has slept, or was about to, and has run nothing since. Others may have counted on it to
     /// search, but mail of its own may come first.
     Risen,
-    /// It is one of those that [`Shared::searchers`] counts.
+    /// It is one of those that [`crate::shared::idle::searchers`] counts.
     Counted,
 }
 
@@ -110,7 +107,7 @@ impl Core {
         let mut loot = Loot::new();
         let found = self.search(&mut loot);
         // Also after a search in vain: a poke may have been forwarded to a core that sleeps, or a
-        // victim nudged, and this core may be about to sleep itself.
+        // victim told of what was linked, and this core may be about to sleep itself.
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
@@ -151,7 +148,7 @@ impl Core {
         let worth = section.write_hint();
         let waits = section.queues().core_queue.len > 0;
         drop(section);
-        self.make_known(worth);
+        self.notify(Reason::Work(worth));
         if run {
             self.begin_quantum(waits);
         }
@@ -162,7 +159,7 @@ impl Core {
         if self.search.is_counted() {
             return true;
         }
-        if !self.shared.searchers.begin(self.id, self.working) {
+        if !self.shared.idle.searchers.begin(self.id, self.working) {
             return false;
         }
         self.search.state = Searching::Counted;
@@ -188,31 +185,12 @@ impl Core {
         match std::mem::replace(&mut self.search.state, Searching::No) {
             Searching::No => return,
             Searching::Risen => (),
-            Searching::Counted => self.shared.searchers.end(self.id),
+            Searching::Counted => self.shared.idle.searchers.end(self.id),
         }
         if found && !fault("no look after the last search") {
             // The hints that we may have raised by linking mail come before the look for sleepers.
-            if !fault("thief's fence skipped") {
-                fence(Ordering::SeqCst);
-            }
-            if self.is_wake_due() && self.is_more_to_steal() {
-                wake_nearest(&self.shared, self.id, &mut self.bells);
-                self.ring();
-            }
+            self.notify(Reason::Searched);
         }
-    }
-
-    /// Whether any core has work worth a wake-up. This one too: what it published while it searched
-    /// it made known to nobody.
-    pub(super) fn is_more_to_steal(&self) -> bool {
-        let enough_ns = self.shared.wake_cost.ns();
-        wake::is_worth_waking(self.own.hint.worth_ns(), enough_ns)
-            || self.own.victims.iter().any(|&(victim, _)| {
-                let victim = &self.shared.core(victim);
-                wake::is_worth_waking(victim.hint.worth_ns(), enough_ns)
-                    || victim.progress.is_long()
-                        && (victim.hint.stealable() > 0 || victim.pokes.any())
-            })
     }
 
     /// When a search will find something else though nobody writes anything.
@@ -269,8 +247,8 @@ impl Core {
         let seen = sighting.filter(|seen| seen.turns == turns);
         let since_ns = seen.map_or(now_ns, |seen| seen.since_ns);
         *sighting = Some(Sighting { turns, since_ns });
-        let asleep = shared.sleepers.contains(id);
-        let patience_ns = victim::patience_ns(cost_ns, asleep, shared.wake_cost.ns());
+        let asleep = shared.idle.sleepers.contains(id);
+        let patience_ns = victim::patience_ns(cost_ns, asleep, shared.idle.wake_cost.ns());
         #[cfg(feature = "machine")]
         {
             let at_ns = since_ns.saturating_add(patience_ns).saturating_add(1);
@@ -322,7 +300,7 @@ impl Core {
         }
         if left > 0 && !fault("nudge forgotten") {
             // We may have linked what it does not know of, and it may be on its way to sleep.
-            nudge(shared, victim, bells);
+            notify(shared, victim, Reason::Linked, bells);
         }
         if loot.is_empty() {
             return false;
@@ -364,7 +342,7 @@ impl Core {
     }
 
     /// The last look before sleeping: is there anything, here or at the others, that this core
-    /// should not sleep on? Comes after the fence of [`crate::shared::sleepers`].
+    /// should not sleep on? Comes after the fence of [`crate::shared::idle`].
     pub(crate) fn anything_to_do(&mut self) -> bool {
         let shared = &self.shared;
         let stale = shared.working.count() != self.working && !fault("sleeps through a change");
@@ -374,22 +352,11 @@ impl Core {
         if !shared.policy.stealing || self.is_retired() {
             return false;
         }
-        if shared.searchers.are_enough(self.id, self.working) || fault("look left to nobody") {
+        if shared.idle.searchers.are_enough(self.id, self.working) || fault("look left to nobody") {
             // They look, and the last of them to end looks last: see `end_search`.
             return false;
         }
         let now_ns = self.clock.now_ns();
         (0..self.search.sightings.len()).any(|rank| self.tempting(rank, now_ns).is_some())
-    }
-}
-
-/// Makes sure that `core` looks at its queue, whether it sleeps or is about to.
-pub(super) fn nudge(shared: &Shared, core: CoreId, bells: &mut Vec<CoreId>) {
-    let pokes = &shared.core(core).pokes;
-    // The read-modify-write orders what we published before a later `park`, whose second look then
-    // finds it.
-    let _ = pokes.any_ordered();
-    if pokes.unpark() {
-        bells.push(core);
     }
 }

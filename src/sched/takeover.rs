@@ -17,11 +17,11 @@
 
 use super::exchange::take_mail;
 use super::section::Section;
-use super::steal::nudge;
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::wake::{self, Poster};
 use crate::shared::color_queue::State;
+use crate::shared::idle::{Reason, notify};
 use crate::sync::fault;
 
 impl Section<'_> {
@@ -36,7 +36,7 @@ impl Section<'_> {
     ) -> bool {
         let shared = self.shared;
         // Most of the time nobody sleeps, and this line is written by nobody.
-        shared.sleepers.any() && self.takes_over_from_sleeper(slot, chunk, bells)
+        shared.idle.sleepers.any() && self.takes_over_from_sleeper(slot, chunk, bells)
     }
 
     #[inline(never)]
@@ -53,8 +53,8 @@ impl Section<'_> {
             in_long: shared.core(self.core).progress.is_long(),
             is_retired: self.core.number() >= shared.working.count(),
         };
-        if !wake::takes_over(&shared.policy, poster, shared.wake_cost.ns())
-            || !shared.sleepers.contains(owner)
+        if !wake::takes_over(&shared.policy, poster, shared.idle.wake_cost.ns())
+            || !shared.idle.sleepers.contains(owner)
             || self.is_control(slot)
             || shared.slots.at(slot).wish.is_placed()
         {
@@ -73,7 +73,7 @@ impl Section<'_> {
             let left = theirs.queues().core_queue.len;
             drop(theirs);
             if left > 0 {
-                nudge(shared, owner, bells);
+                notify(shared, owner, Reason::Linked, bells);
             }
         }
         true

@@ -11,7 +11,7 @@ use crate::event::lot::Lot;
 use crate::policy::numbers::{EVENT_MIN_NS, SAMPLE_TURNS, SPIN_NS, WATCHED_NS};
 use crate::policy::row::Row;
 use crate::policy::wake::{Tally, is_worth_waking};
-use crate::sync::atomic::{Ordering, fence};
+use crate::shared::idle::Reason;
 use crate::sync::fault;
 
 /// What a core knows of the time that its events take.
@@ -26,7 +26,7 @@ pub(super) struct Timing {
     lot: Lot,
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
-    /// A handler of this quantum was [long](crate::shared::wake_cost).
+    /// A handler of this quantum was [long](crate::shared::idle::wake_cost).
     pub(super) long: bool,
     /// Of a long event that has posted.
     pub(super) row: Option<Row>,
@@ -37,7 +37,7 @@ pub(super) struct Timing {
     pub(super) seen_ns: u64,
     /// It may have been woken to visit an event source, and has not run anything since.
     pub(super) passes_visits_on: bool,
-    /// Since when the core is awake, if it is not [busy](crate::shared::vigil) yet, in ns.
+    /// Since when the core is awake, if it is not [busy](crate::shared::idle::vigil) yet, in ns.
     pub(super) fresh_since_ns: Option<u64>,
 }
 
@@ -67,9 +67,9 @@ impl Timing {
 impl Core {
     /// A wait is over: if because another core has rung, this is what a wake-up takes.
     pub(crate) fn record_wake_up(&mut self) {
-        if let Some(rung_ns) = self.shared.bells.take_rung_ns(self.id) {
+        if let Some(rung_ns) = self.shared.idle.bells.take_rung_ns(self.id) {
             let took_ns = self.clock.now_ns().saturating_sub(rung_ns);
-            let cost = &self.shared.wake_cost;
+            let cost = &self.shared.idle.wake_cost;
             cost.record(took_ns, &mut self.timing.wake_ups);
         }
     }
@@ -80,7 +80,7 @@ impl Core {
         self.begin_awake();
         self.timing.seen_ns = self.clock.now_ns();
         self.timing.passes_visits_on = true;
-        if self.shared.vigil.at_once {
+        if self.shared.idle.vigil.at_once {
             self.become_busy();
         } else {
             self.timing.fresh_since_ns = Some(self.timing.seen_ns);
@@ -102,9 +102,12 @@ impl Core {
     pub(crate) fn become_busy(&mut self) {
         self.timing.fresh_since_ns = None;
         self.own.progress.set_fresh(false);
-        if self.shared.vigil.begin_busy(&self.own) {
+        if self.shared.idle.vigil.begin_busy(&self.own) {
             self.own.stats.wakes.add(1);
-            self.shared.bells.ring(self.shared.bells.watchdog());
+            self.shared
+                .idle
+                .bells
+                .ring(self.shared.idle.bells.watchdog());
         }
     }
 
@@ -135,7 +138,7 @@ impl Core {
         if wanted {
             let profile = self.shared.profiles.get(self.current.profile());
             let raw_ns = profile.estimate().raw_ns();
-            let long = is_worth_waking(raw_ns.into(), self.shared.wake_cost.ns());
+            let long = is_worth_waking(raw_ns.into(), self.shared.idle.wake_cost.ns());
             if long {
                 self.own.progress.set_long(true);
                 self.outbox_due = 1;
@@ -168,7 +171,7 @@ impl Core {
             && !fault("no look before a long handler")
         {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
-            // poker's push comes after and makes it see that we are long (`rescue`). A fence here
+            // poker's push comes after and makes it see that we are long ([`Reason::Mail`]). A fence here
             // would need another in every push.
             let poked = if fault("plain look before a long handler") {
                 own.pokes.any()
@@ -176,10 +179,7 @@ impl Core {
                 own.pokes.any_ordered()
             };
             if (poked || own.hint.stealable() > 0) && !looked {
-                // Pairs with the fence of a core on its way to sleep.
-                fence(Ordering::SeqCst);
-                self.wake_one();
-                self.ring();
+                self.notify(Reason::Waits);
             }
         }
     }
@@ -219,7 +219,7 @@ impl Core {
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
-        let long = is_worth_waking(took_ns, self.shared.wake_cost.ns());
+        let long = is_worth_waking(took_ns, self.shared.idle.wake_cost.ns());
         self.timing.long |= long;
         if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
             stats.hostage.add(1);

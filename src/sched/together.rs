@@ -70,7 +70,7 @@ impl Shared {
             direct::push(self, self.slots.map.slot(color), event, &mut bells);
         }
         drop(locked);
-        self.bells.ring_all(&bells);
+        self.idle.bells.ring_all(&bells);
     }
 }
 

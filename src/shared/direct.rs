@@ -4,16 +4,16 @@
 use super::Shared;
 use super::mail;
 use super::poke;
-use super::sleepers::rescue;
 use crate::Color;
 use crate::color::{CoreId, SlotId};
 use crate::event::node::Event;
+use crate::shared::idle::{Reason, notify};
 
 /// Publishes an event.
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
     let mut bells = Vec::new();
     push(shared, shared.slots.map.slot(color), event, &mut bells);
-    shared.bells.ring_all(&bells);
+    shared.idle.bells.ring_all(&bells);
 }
 
 /// Pushes an event into its color's mailbox, and sees to it that it is looked at.
@@ -26,5 +26,6 @@ pub(crate) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<
 /// Sends a color's poke, which is the caller's to send, and sees to it that it is looked at.
 pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<CoreId>) {
     poke::send(shared, slot, bells);
-    rescue(shared, shared.slots.owner(slot), None, bells);
+    let owner = shared.slots.owner(slot);
+    notify(shared, owner, Reason::Mail { by: None }, bells);
 }

@@ -11,54 +11,39 @@
 //! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
 //! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
 //! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`searchers`] counts the cores that look for work, and [`sleepers`] is how cores sleep and are
-//! woken, [`bells`] by what. [`lookout`] says who looks at the event source of a core that is
-//! inside an event. [`vigil`] is how the watchdog sleeps, and [`working`] says which cores are
-//! retired. [`steal_costs`] and [`wake_cost`] are what is measured, [`stats`] what is counted, and
-//! [`core_set`] is a set of cores.
+//! [`working`] says which cores are retired; [`crate::shared::idle`] how they sleep and are woken.
+//! [`steal_costs`] is what is measured, [`stats`] what is counted.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
 //! the old owner's lock.
 
-pub(crate) mod bells;
 pub(crate) mod color_queue;
 pub(crate) mod core_queue;
-pub(crate) mod core_set;
 pub(crate) mod direct;
 pub(crate) mod hint;
+pub(crate) mod idle;
 pub(crate) mod limits;
 mod list;
-pub(crate) mod lookout;
 pub(crate) mod mail;
 pub(crate) mod poke;
 mod progress;
 pub(crate) mod queues;
-pub(crate) mod searchers;
-pub(crate) mod sleepers;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod steal_costs;
 pub(crate) mod stealing_queue;
-pub(crate) mod vigil;
-pub(crate) mod wake_cost;
 pub(crate) mod wish;
 pub(crate) mod working;
 
-use self::bells::Bells;
-use self::core_set::CoreSet;
 use self::hint::Hint;
 use self::limits::Limits;
-use self::lookout::Lookout;
 use self::poke::Pokes;
 use self::progress::Progress;
 use self::queues::Queues;
-use self::searchers::Searchers;
 use self::slots::{Guarded, Slots};
 use self::stats::CoreCounters;
 use self::steal_costs::StealCosts;
-use self::vigil::Vigil;
-use self::wake_cost::WakeCost;
 use self::working::Working;
 use crate::color::{ColorMap, CoreId, HashKey};
 use crate::event::counts::Counts;
@@ -70,14 +55,17 @@ use crate::gate::Gates;
 use crate::policy::Policy;
 use crate::policy::numbers::STEAL_NS;
 use crate::record::Recorder;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::shared::idle::Idle;
+#[cfg(doc)]
+use crate::shared::idle::vigil::Vigil;
+use crate::shared::idle::wake_cost::WakeCost;
+use crate::sync::atomic::AtomicBool;
 use crate::sync::lock::CoreLock;
-use crate::sync::{Arc, Mutex, fault};
+use crate::sync::{Arc, Mutex};
 use crossbeam_utils::CachePadded;
 use mely_topology::Distance;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::OnceLock;
 
 /// What a core shows the others, each on lines of its own: what its thread writes every quantum
 /// must not share a line with what others poll.
@@ -87,7 +75,7 @@ pub(crate) struct CoreShared {
     pub(crate) pokes: CachePadded<Pokes>,
     pub(crate) hint: CachePadded<Hint>,
     pub(crate) progress: CachePadded<Progress>,
-    /// See [`self::vigil`].
+    /// See [`crate::shared::idle::vigil`].
     pub(crate) busy: CachePadded<AtomicBool>,
     pub(crate) stats: CachePadded<CoreCounters>,
     pub(crate) counts: Counts,
@@ -110,20 +98,10 @@ pub(crate) struct Shared {
     /// What threads that are no cores make their events with.
     pub(crate) foreign: Makers,
     pub(crate) policy: Policy,
-    pub(crate) sleepers: CoreSet,
     pub(crate) working: CachePadded<Working>,
-    pub(crate) vigil: CachePadded<Vigil>,
-    pub(crate) searchers: Searchers,
-    /// On a line of its own, like everything here that changes: the rest is what each core reads
-    /// for each event.
-    pub(crate) wake_cost: CachePadded<WakeCost>,
+    pub(crate) idle: Idle,
     /// Where the run is recorded, if it is.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    pub(crate) bells: Bells,
-    /// Where sources are watched; see [`self::lookout`].
-    pub(crate) lookout: OnceLock<Box<dyn Lookout>>,
-    /// Something has come to the sources of these cores.
-    pub(crate) to_visit: CoreSet,
 }
 
 /// What [`Shared::new`] needs to know.
@@ -179,15 +157,9 @@ impl Shared {
             foreign: Makers::new(setup.makers, &depot, setup.recorder.clone()),
             depot,
             policy: setup.policy,
-            sleepers: CoreSet::none_of(cores),
             working: CachePadded::new(Working::all(cores)),
-            vigil: CachePadded::new(Vigil::new(setup.watch_at_once)),
-            searchers: Searchers::none_of(cores),
-            wake_cost: CachePadded::new(setup.wake_cost),
+            idle: Idle::new(cores, setup.watch_at_once, setup.wake_cost),
             recorder: setup.recorder,
-            bells: Bells::of(cores),
-            lookout: OnceLock::new(),
-            to_visit: CoreSet::none_of(cores),
         }
     }
 
@@ -197,34 +169,11 @@ impl Shared {
         &self.cores[core.index()]
     }
 
-    /// Whether a core is idle: it searches, or sleeps.
-    pub(crate) fn is_any_idle(&self) -> bool {
-        self.searchers.any() || self.sleepers.any()
-    }
-
-    /// Wakes every core, after the phase or the number of working cores changed.
-    pub(crate) fn wake_all(&self) {
-        // Pairs with the fence of a core on its way to sleep: it sees the change, or we see it
-        // parked.
-        if !fault("fence before waking all skipped") {
-            fence(Ordering::SeqCst);
-        }
-        for (core, shared) in self.cores.iter().enumerate() {
-            if shared.pokes.unpark() {
-                self.bells.due.set(CoreId::of(core));
-                if fault("only one woken") {
-                    break;
-                }
-            }
-        }
-        self.bells.ring_due();
-    }
-
     /// What the critical sections of a core judge by, as of now.
     pub(crate) fn limits(&self, core: CoreId) -> Limits {
         Limits::new(
             self.reference_cost_ns(core),
-            self.wake_cost.ns(),
+            self.idle.wake_cost.ns(),
             &self.policy,
             self.slots.map,
         )

@@ -151,7 +151,7 @@ impl Progress {
     }
 
     /// A handler begins, or ends, that is so long that the core's event source is
-    /// [watched](super::lookout).
+    /// [watched](crate::shared::idle::lookout).
     pub(crate) fn set_very_long(&self, very_long: bool) {
         self.very_long.store(very_long, Ordering::Release);
     }
@@ -165,13 +165,13 @@ impl Progress {
         self.stuck.store(turn, relaxed::Ordering::Relaxed);
     }
 
-    /// The core has just woken, and the watchdog does not look at it: see [`super::vigil`].
+    /// The core has just woken, and the watchdog does not look at it: see [`crate::shared::idle::vigil`].
     pub(crate) fn set_fresh(&self, fresh: bool) {
         self.fresh.store(fresh, relaxed::Ordering::Relaxed);
     }
 
     /// Whether the core is inside an event in which its event source is
-    /// [watched](super::lookout).
+    /// [watched](crate::shared::idle::lookout).
     pub(crate) fn is_watched(&self) -> bool {
         self.is_very_long()
             || self.stuck.load(relaxed::Ordering::Relaxed) == self.turns()

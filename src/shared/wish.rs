@@ -126,7 +126,7 @@ fn poke(shared: &Shared, slot: SlotId) {
     if mail::mark_poked(&shared.slots, slot) {
         let mut bells = Vec::new();
         announce(shared, slot, &mut bells);
-        shared.bells.ring_all(&bells);
+        shared.idle.bells.ring_all(&bells);
     }
 }
 

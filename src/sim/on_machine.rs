@@ -22,7 +22,7 @@ use crate::policy::numbers::PAUSES;
 use crate::runtime::threads::{Late, verdict};
 use crate::sched::core::Core;
 use crate::shared::Shared;
-use crate::shared::bells::Bell;
+use crate::shared::idle::bells::Bell;
 use crate::sync::Arc;
 use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
@@ -222,7 +222,11 @@ fn body(inner: &Arc<Inner>, outside: &Arc<World>, core: usize, start_line: &Rc<S
     let (driver, report) =
         Driver::new(inner, id).expect("the simulated event source refuses nothing by default");
     inner.outcome.lock().unwrap().backends.push((core, report));
-    inner.shared.bells.hang(id, Box::new(MachineBell(core)));
+    inner
+        .shared
+        .idle
+        .bells
+        .hang(id, Box::new(MachineBell(core)));
     let source = Box::new(OffTheClock {
         driver,
         outside: Arc::clone(outside),
@@ -353,7 +357,7 @@ fn watch(inner: &Arc<Inner>, late: &Rc<Cell<Option<Late>>>) -> mely_hardware::Ti
     let mut stopping_since_ns = None;
     Box::new(move |now_ns| {
         let shared = &inner.shared;
-        if shared.vigil.any_busy(&shared.cores) {
+        if shared.idle.vigil.any_busy(&shared.cores) {
             watchdog.look(&inner, now_ns);
         }
         if inner.quiesce.phase() == Phase::Draining {
@@ -389,11 +393,7 @@ impl Shared {
         charge::name(&self.gates, "gates", 0);
         self.foreign.name_lines();
         charge::name(&*self.depot, "depot", 0);
-        self.sleepers.name_lines("sleepers");
-        charge::name(&self.vigil, "vigil", 0);
-        self.searchers.name_lines();
-        charge::name(&self.wake_cost, "wake_cost", 0);
-        self.bells.name_lines();
+        self.idle.name_lines();
         for (at, core) in self.cores.iter().enumerate() {
             charge::name(&**core, "core", at);
             charge::name(&core.lock, "lock", at);

@@ -27,7 +27,7 @@ use crate::random::Random;
 use crate::runtime::threads::Late;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
-use crate::shared::bells::Bell;
+use crate::shared::idle::bells::Bell;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{relaxed, yield_now};
@@ -261,7 +261,7 @@ impl VirtualCores {
         inner.virtual_clock.get_or_init(|| clock);
         if inner.shared.policy.stealing {
             let watches = Watches(Arc::downgrade(inner));
-            let _first = inner.shared.lookout.set(Box::new(watches));
+            let _first = inner.shared.idle.lookout.set(Box::new(watches));
         }
         let mut cores = Vec::new();
         for id in 0..inner.shared.cores.len() {
@@ -518,7 +518,7 @@ impl World {
     #[cfg(debug_assertions)]
     fn check_sources(&mut self) {
         let shared = &self.inner.shared;
-        if !shared.policy.stealing || self.inner.is_stopping() || shared.searchers.any() {
+        if !shared.policy.stealing || self.inner.is_stopping() || shared.idle.searchers.any() {
             return;
         }
         let working = shared.working.count() as usize;
@@ -617,7 +617,7 @@ impl World {
         if self.cores.iter().any(VirtualCore::is_in_step) {
             return;
         }
-        let none_due = soon(|| (!shared.bells.due.any()).then_some(()));
+        let none_due = soon(|| (!shared.idle.bells.due.any()).then_some(()));
         assert!(none_due.is_some(), "rings are left for good");
         for (number, core) in self.cores.iter().enumerate() {
             let is_rung = || !core.is_asleep() || shared.cores[number].pokes.is_parked();
@@ -640,7 +640,7 @@ impl World {
         }
         let cores = &self.cores;
         let busy = |core: &VirtualCore| core.left || core.is_in_step() || core.is_asleep();
-        if shared.searchers.any() || !cores.iter().all(busy) {
+        if shared.idle.searchers.any() || !cores.iter().all(busy) {
             return;
         }
         let working = cores.iter().take(shared.working.count() as usize);
@@ -649,6 +649,7 @@ impl World {
         };
         for &(victim, distance) in &shared.cores[sleeper].victims {
             let enough_ns = shared
+                .idle
                 .wake_cost
                 .ns()
                 .max(shared.cores[sleeper].steal_costs.ns(distance));
@@ -665,7 +666,7 @@ impl World {
         let shared = &self.inner.shared;
         self.now_ns() >= self.look_at_ns
             && !self.inner.ended()
-            && shared.vigil.any_busy(&shared.cores)
+            && shared.idle.vigil.any_busy(&shared.cores)
     }
 
     /// What the thread that called `run` does in a run on threads.
@@ -755,7 +756,7 @@ impl World {
     fn next_ns(&mut self) -> Option<u64> {
         let now_ns = self.now_ns();
         let shared = &self.inner.shared;
-        let busy = shared.vigil.any_busy(&shared.cores);
+        let busy = shared.idle.vigil.any_busy(&shared.cores);
         // Where nothing moves, what it sees soon stays the same.
         let looks = busy && self.looks < Watchdog::looks_max(&self.inner);
         let look_ns = looks.then_some(self.look_at_ns);
@@ -787,6 +788,7 @@ impl VirtualCore {
         let bell = Arc::new(VirtualBell(AtomicBool::new(false)));
         inner
             .shared
+            .idle
             .bells
             .hang(CoreId::of(id), Box::new(Arc::clone(&bell)));
         let clock = Clock::Virtual(Arc::clone(now_ns));

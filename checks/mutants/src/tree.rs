@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is broken unless files are named.
-pub(crate) const FILES: [&str; 17] = [
+pub(crate) const FILES: [&str; 18] = [
+    "src/policy",
     "src/event",
     "src/shared",
     "src/sched",

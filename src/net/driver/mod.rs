@@ -33,7 +33,7 @@ use crate::io::{
 };
 use crate::sched::core::Core;
 use crate::shared::Shared;
-use crate::shared::bells::Bell;
+use crate::shared::idle::bells::Bell;
 use crate::sync::charge::uncharged;
 use crate::sync::lock::Guard;
 use crate::{Color, Handler};
@@ -234,9 +234,9 @@ impl Driver {
             }
         } else {
             self.backend.bring_out();
-            shared.to_visit.set(self.core);
+            shared.idle.to_visit.set(self.core);
         }
-        shared.sleepers.any() && self.watch()
+        shared.idle.sleepers.any() && self.watch()
     }
 
     /// Turns completions of a core that is inside an event into posts of another one: some of those

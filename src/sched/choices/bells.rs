@@ -1,7 +1,7 @@
 //! Who rings those that are owed a ring, and when.
 
 use super::*;
-use crate::shared::bells::Bell;
+use crate::shared::idle::bells::Bell;
 use std::sync::{Arc as StdArc, Weak};
 
 /// Which cores were rung, and how many were due at that time.
@@ -19,11 +19,11 @@ struct Tells {
 impl Bell for Tells {
     fn ring(&self) {
         let shared = self.shared.upgrade().unwrap();
-        let is_due = |&core: &usize| shared.bells.due.contains(CoreId::of(core));
+        let is_due = |&core: &usize| shared.idle.bells.due.contains(CoreId::of(core));
         let due = (0..shared.cores.len()).filter(is_due).count();
         self.rung.lock().unwrap().push((self.core, due));
         if let Some(takes) = self.takes {
-            assert!(shared.bells.due.clear(CoreId::of(takes)));
+            assert!(shared.idle.bells.due.clear(CoreId::of(takes)));
         }
     }
 }
@@ -39,7 +39,11 @@ fn asleep(cores: usize, takes: impl Fn(usize) -> Option<usize>) -> (Machine, Run
             rung: StdArc::clone(&rung),
             takes: takes(core),
         };
-        machine.shared.bells.hang(CoreId::of(core), Box::new(bell));
+        machine
+            .shared
+            .idle
+            .bells
+            .hang(CoreId::of(core), Box::new(bell));
         machine.sleep(core);
     }
     (machine, rung)
@@ -75,7 +79,7 @@ fn a_few_are_rung_by_one_and_more_are_shared_out() {
         // And by who is no core.
         let (machine, rung) = asleep(8, |_| None);
         let bells: Vec<_> = (1..=cores).map(CoreId::of).collect();
-        machine.shared.bells.ring_all(&bells);
+        machine.shared.idle.bells.ring_all(&bells);
         assert_eq!(*rung.lock().unwrap(), expected);
     }
 }
@@ -92,12 +96,12 @@ fn who_is_taken_out_by_another_is_rung_by_that_one() {
 #[test]
 fn who_wakes_up_rings_four_others() {
     let (mut machine, rung) = asleep(8, |_| None);
-    let due = &machine.shared.bells.due;
+    let due = &machine.shared.idle.bells.due;
     (1..8).for_each(|core| due.set(CoreId::of(core)));
     machine.cores[1].help_ring();
     assert_eq!(who(&rung), [2, 3, 4, 5], "not itself");
     assert_eq!(machine.cores[1].own.stats.wakes.get(), 4);
-    assert!(!machine.shared.bells.due.contains(CoreId::of(1)));
+    assert!(!machine.shared.idle.bells.due.contains(CoreId::of(1)));
     machine.cores[5].help_ring();
     assert_eq!(who(&rung), [2, 3, 4, 5, 6, 7]);
     machine.cores[6].help_ring();
@@ -108,8 +112,8 @@ fn who_wakes_up_rings_four_others() {
 fn what_is_due_is_rung_when_all_are_woken() {
     let (machine, rung) = asleep(4, |_| None);
     assert!(machine.shared.cores[2].pokes.unpark());
-    machine.shared.bells.due.set(CoreId::of(2));
+    machine.shared.idle.bells.due.set(CoreId::of(2));
     machine.shared.wake_all();
     assert_eq!(*rung.lock().unwrap(), [(1, 2), (2, 1), (3, 0)]);
-    assert!(!machine.shared.bells.due.any());
+    assert!(!machine.shared.idle.bells.due.any());
 }

@@ -235,7 +235,7 @@ fn of_a_stuck_victim_half_is_taken_or_as_much_as_a_steal_is_worth() {
 fn a_sleeper_is_stuck_after_a_wake_up_only() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let all = machine.busy(0, &[(takes(20), 1)]);
-    machine.shared.sleepers.set(CoreId::of(0));
+    machine.shared.idle.sleepers.set(CoreId::of(0));
     assert!(machine.steal_after(1, WAKE_COST_NS).is_empty());
     machine.wait(1);
     assert_eq!(machine.steal(1), all);

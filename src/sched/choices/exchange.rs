@@ -486,10 +486,10 @@ fn half_of_the_colors_that_last_are_left_for_whoever_wants_some() {
         taken
     };
     let searching = |machine: &Machine| {
-        assert!(machine.shared.searchers.begin(CoreId::of(1), 2));
+        assert!(machine.shared.idle.searchers.begin(CoreId::of(1), 2));
     };
     let asked = |machine: &Machine| machine.shared.cores[0].hint.ask(true);
-    let asleep = |machine: &Machine| machine.shared.sleepers.set(CoreId::of(1));
+    let asleep = |machine: &Machine| machine.shared.idle.sleepers.set(CoreId::of(1));
     assert_eq!([1, 5, 6].map(|colors| taken(colors, &|_| ())), [1, 5, 6]);
     let prepare: [&dyn Fn(&Machine); 3] = [&searching, &asked, &asleep];
     for prepare in prepare {
@@ -525,12 +525,12 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
         Limits::new(700, WAKE_COST_NS, &policy, shared.slots.map).quantum_ns(shared)
     };
     assert_eq!(now(), 2_400);
-    assert!(shared.searchers.begin(CoreId::of(1), 2));
+    assert!(shared.idle.searchers.begin(CoreId::of(1), 2));
     assert_eq!(now(), 700);
-    shared.searchers.end(CoreId::of(1));
-    shared.sleepers.set(CoreId::of(1));
+    shared.idle.searchers.end(CoreId::of(1));
+    shared.idle.sleepers.set(CoreId::of(1));
     assert_eq!(now(), 700);
-    shared.sleepers.clear(CoreId::of(1));
+    shared.idle.sleepers.clear(CoreId::of(1));
     assert_eq!(now(), 2_400);
 }
 

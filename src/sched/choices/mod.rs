@@ -31,8 +31,8 @@ use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, STEAL_NS, WAKE_NS};
 use crate::policy::worth::Endurance;
 use crate::policy::{Heuristics, Policy};
 use crate::shared::color_queue::State;
+use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::limits::Limits;
-use crate::shared::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::sync::relaxed::{AtomicU64, Ordering};
@@ -178,7 +178,7 @@ impl Machine {
     /// A core goes to sleep to which nothing was sent.
     fn sleep(&self, core: usize) {
         assert!(self.shared.cores[core].pokes.park());
-        self.shared.sleepers.set(CoreId::of(core));
+        self.shared.idle.sleepers.set(CoreId::of(core));
     }
 
     fn wait(&self, ns: u64) {

@@ -6,8 +6,8 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
-use crate::shared::bells::Rings;
 use crate::shared::direct;
+use crate::shared::idle::bells::Rings;
 use crate::shared::wish;
 
 #[test]
@@ -110,7 +110,7 @@ impl Machine {
     fn hang(&self, core: CoreId) -> Arc<AtomicU64> {
         let rings = Rings::default();
         let count = Arc::clone(&rings.0);
-        self.shared.bells.hang(core, Box::new(rings));
+        self.shared.idle.bells.hang(core, Box::new(rings));
         count
     }
 }
@@ -178,25 +178,28 @@ fn a_color_that_is_to_be_placed_has_its_core_called() {
 #[test]
 fn the_watchdog_is_called_if_it_sleeps() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
-    let rings = machine.hang(machine.shared.bells.watchdog());
+    let rings = machine.hang(machine.shared.idle.bells.watchdog());
     let rung = || rings.load(Ordering::Relaxed);
     machine.cores[0].become_busy();
     assert_eq!(rung(), 0, "it is awake");
     let cores = &machine.shared.cores;
-    assert!(!machine.shared.vigil.falls_asleep(cores), "a core is busy");
+    assert!(
+        !machine.shared.idle.vigil.falls_asleep(cores),
+        "a core is busy"
+    );
     machine.cores[1].become_busy();
     assert_eq!(rung(), 0, "it did not sleep");
     for core in &machine.shared.cores {
-        machine.shared.vigil.end_busy(core);
+        machine.shared.idle.vigil.end_busy(core);
     }
     let cores = &machine.shared.cores;
-    assert!(machine.shared.vigil.falls_asleep(cores));
+    assert!(machine.shared.idle.vigil.falls_asleep(cores));
     machine.cores[1].become_busy();
     assert_eq!(rung(), 1);
     machine.cores[0].become_busy();
     assert_eq!(rung(), 1, "once");
     // It woke by itself.
-    let vigil = &machine.shared.vigil;
+    let vigil = &machine.shared.idle.vigil;
     for core in &machine.shared.cores {
         vigil.end_busy(core);
     }

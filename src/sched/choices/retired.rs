@@ -118,7 +118,7 @@ fn who_is_retired_while_it_searches_wakes_another() {
     assert!(machine.cores[3].work_with(3));
     assert_eq!(rung(&machine), before + 1);
     assert!(!machine.shared.cores[1].pokes.unpark(), "it was woken");
-    assert!(!machine.shared.searchers.any());
+    assert!(!machine.shared.idle.searchers.any());
 }
 
 #[test]

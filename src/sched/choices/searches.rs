@@ -64,7 +64,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
         if asleep {
             machine.sleep(3);
         }
-        let searchers = &machine.shared.searchers;
+        let searchers = &machine.shared.idle.searchers;
         for _ in 0..searching {
             assert!(searchers.begin(CoreId::of(1), 100));
         }
@@ -72,7 +72,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
         machine.cores[1].end_search(found);
         assert!(!machine.cores[1].search.is_counted());
         let left = searching - u32::from(state == Searching::Counted);
-        let searchers = &machine.shared.searchers;
+        let searchers = &machine.shared.idle.searchers;
         (0..left).for_each(|_| searchers.end(CoreId::of(1)));
         assert!(!searchers.any());
         wakes(&machine, 1) > 0

@@ -73,7 +73,7 @@ fn what_was_placed_wakes_its_core() {
 #[test]
 fn the_owner_is_awake() {
     let awake = |machine: &mut Machine| {
-        machine.shared.sleepers.clear(CoreId::of(1));
+        machine.shared.idle.sleepers.clear(CoreId::of(1));
         assert!(machine.shared.cores[1].pokes.unpark());
     };
     assert_eq!(posts(Some(Heuristics::ALL), 100, awake), (false, 0));
@@ -85,7 +85,7 @@ fn the_owner_s_lock_is_only_tried() {
     let mut machine = Machine::flat(2, Heuristics::ALL);
     let color = machine.color(1, 0);
     let shared = Arc::clone(&machine.shared);
-    shared.sleepers.set(CoreId::of(1));
+    shared.idle.sleepers.set(CoreId::of(1));
     let section = Section::enter(&shared, CoreId::of(1));
     machine.post(color, 100);
     machine.cores[0].exchange::<false>();
@@ -114,7 +114,7 @@ fn what_is_queued_there_and_control_colors_stay() {
     let color = machine.color(1, 0);
     post(&mut machine.cores[1], takes(100), color);
     machine.cores[1].flush();
-    machine.shared.sleepers.set(CoreId::of(1));
+    machine.shared.idle.sleepers.set(CoreId::of(1));
     machine.post(color, 100);
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.shared.slots.owner(slot(color)), CoreId::of(1));

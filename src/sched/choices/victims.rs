@@ -152,7 +152,8 @@ fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
                     let core = &machine.shared.cores[core];
                     assert!(core.pokes.park());
                 }
-                (sleeper..cores).for_each(|core| machine.shared.sleepers.set(CoreId::of(core)));
+                (sleeper..cores)
+                    .for_each(|core| machine.shared.idle.sleepers.set(CoreId::of(core)));
                 if searching {
                     assert!(!machine.cores[1].steal() && machine.cores[1].search.is_counted());
                 }

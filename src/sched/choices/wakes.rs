@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::color::CoreId;
-use crate::shared::sleepers::{relieve, rescue};
+use crate::shared::idle::{Reason, notify};
 
 /// Whose bells are rung, of four cores, of which core 0 has something to steal.
 fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<usize> {
@@ -16,12 +16,17 @@ fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<
     bells.into_iter().map(CoreId::index).collect()
 }
 
+fn stuck_at(machine: &Machine, core: usize, bells: &mut Vec<CoreId>) {
+    notify(&machine.shared, CoreId::of(core), Reason::Stuck, bells);
+}
+
 #[test]
 fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
     let poked = |long: bool, waker: Option<usize>| {
         move |machine: &mut Machine, bells: &mut Vec<CoreId>| {
             machine.shared.cores[0].progress.set_long(long);
-            rescue(&machine.shared, CoreId::of(0), waker.map(CoreId::of), bells);
+            let by = waker.map(CoreId::of);
+            notify(&machine.shared, CoreId::of(0), Reason::Mail { by }, bells);
         }
     };
     for waker in [None, Some(1), Some(3)] {
@@ -36,12 +41,12 @@ fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
 #[test]
 fn a_core_that_is_stuck_has_somebody_take_what_waits() {
     let stuck = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
-        relieve(&machine.shared, CoreId::of(0), bells)
+        stuck_at(machine, 0, bells);
     };
     assert_eq!(rung(&[2, 3], stuck), [2]);
     assert_eq!(rung(&[], stuck), []);
     let idle = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
-        relieve(&machine.shared, CoreId::of(1), bells)
+        stuck_at(machine, 1, bells);
     };
     assert_eq!(rung(&[2, 3], idle), []);
     // Mail waits too.
@@ -49,7 +54,7 @@ fn a_core_that_is_stuck_has_somebody_take_what_waits() {
         let color = machine.color(1, 0);
         post(&mut machine.cores[0], takes(20), color);
         machine.cores[0].flush();
-        relieve(&machine.shared, CoreId::of(1), bells);
+        stuck_at(machine, 1, bells);
     };
     assert_eq!(rung(&[2, 3], mailed), [2]);
 }
@@ -59,7 +64,7 @@ fn a_core_that_is_stuck_has_somebody_take_what_waits() {
 fn who_was_woken_already_is_not_woken_again() {
     let stuck = |machine: &mut Machine, bells: &mut Vec<CoreId>| {
         assert!(machine.shared.cores[2].pokes.unpark());
-        relieve(&machine.shared, CoreId::of(0), bells);
+        stuck_at(machine, 0, bells);
     };
     assert_eq!(rung(&[2, 3], stuck), [3]);
 }

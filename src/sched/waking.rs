@@ -1,4 +1,5 @@
-//! How a core rings those that it owes a ring; see [`crate::shared::bells`].
+//! How a core [notifies](Core::notify) others, and rings those that it owes a ring; see
+//! [`crate::shared::idle`] and [`crate::shared::idle::bells`].
 //!
 //! A few it rings by itself. More than [`RINGS`] it shares out: they are put into the set of
 //! those that are due, and it rings until none of them is in there. Whoever wakes up takes
@@ -7,9 +8,24 @@
 use super::core::Core;
 use crate::color::CoreId;
 use crate::policy::numbers::RINGS;
+use crate::policy::wake::is_worth_waking;
+use crate::shared::idle::{Reason, notify};
 use crate::sync::fault;
 
 impl Core {
+    /// Wakes a sleeper for what is at this core, if it is worth that, and rings. Called without any
+    /// lock.
+    #[inline]
+    pub(super) fn notify(&mut self, reason: Reason) {
+        let enough_ns = self.shared.idle.wake_cost.ns();
+        let too_little =
+            matches!(reason, Reason::Work(worth) if !is_worth_waking(worth.now_ns, enough_ns));
+        if !too_little && notify(&self.shared, self.id, reason, &mut self.bells) {
+            self.search.pass_on();
+        }
+        self.ring();
+    }
+
     /// Rings those that this core owes a ring; not under a lock. When it returns each of them is
     /// rung, or another core has taken it out of the set to ring it.
     #[inline]
@@ -26,10 +42,10 @@ impl Core {
         if shared_out {
             bells
                 .iter()
-                .for_each(|&core| self.shared.bells.due.set(core));
+                .for_each(|&core| self.shared.idle.bells.due.set(core));
         }
         for &core in &bells {
-            if !shared_out || self.shared.bells.due.clear(core) {
+            if !shared_out || self.shared.idle.bells.due.clear(core) {
                 self.ring_one(core);
             }
         }
@@ -40,14 +56,14 @@ impl Core {
 
     /// This core has slept, and others may wait for a ring as it did.
     pub(crate) fn help_ring(&mut self) {
-        let due = &self.shared.bells.due;
+        let due = &self.shared.idle.bells.due;
         if !due.any() {
             return;
         }
         // It is awake, whoever was to see to that.
         let _ = due.clear(self.id);
         for _ in 0..RINGS {
-            let Some(core) = self.shared.bells.due.take_from(self.id) else {
+            let Some(core) = self.shared.idle.bells.due.take_from(self.id) else {
                 return;
             };
             if !fault("taken and not rung") {
@@ -59,7 +75,7 @@ impl Core {
     fn ring_one(&mut self, core: CoreId) {
         let now_ns = self.clock.now_ns();
         self.own.stats.wakes.add(1);
-        self.shared.bells.ring_at(core, now_ns);
+        self.shared.idle.bells.ring_at(core, now_ns);
         if let Some(log) = self.maker.log() {
             log.wake(core.index());
         }

@@ -1,6 +1,6 @@
 //! Doorbells: what makes a core that sleeps wake up.
 //!
-//! Whoever turns a core's pokes from parked to awake ([`super::sleepers`], [`super::poke`]) *owes*
+//! Whoever turns a core's pokes from parked to awake ([`super`], [`crate::shared::poke`]) *owes*
 //! it a ring. The ring comes after all locks are released.
 //!
 //! **Many at once.** A ring takes who rings some microseconds, so one core that wakes 127 others
@@ -8,7 +8,7 @@
 //! are more than [`RINGS`]: it puts those cores into the set of the *due*. Each core that wakes
 //! up takes some of them out before it does anything else, and rings them; who has put them there
 //! does the same meanwhile. Who takes a core out of the set rings it, or is that core. How a core
-//! does so is in `src/sched/ringing.rs`.
+//! does so is in `src/sched/waking.rs`.
 //!
 //! What can never happen: a core that is owed a ring, is not due, and whom nobody is about to ring;
 //! one that is due, while nobody is about to look at the set.
@@ -20,7 +20,7 @@ use crate::sync::relaxed::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, RwLock};
 
-/// Wakes a sleeping core; see [`super::sleepers`] for who rings when.
+/// Wakes a sleeping core; see [`super`] for who rings when.
 pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
     /// Makes the core's present or next wait return. Never lost; many may become one.
     fn ring(&self);

@@ -16,9 +16,9 @@
 //! visits it does, if yet another core sleeps. Who was woken to visit and has something long to run
 //! instead wakes another.
 
-use super::Shared;
-use super::sleepers::wake_nearest;
+use super::{Reason, notify};
 use crate::color::CoreId;
+use crate::shared::Shared;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::fault;
 use std::fmt::Debug;
@@ -43,7 +43,7 @@ pub(crate) trait Lookout: Debug + Send + Sync {
 
 impl Shared {
     fn watch(&self, core: CoreId, waits: bool) -> Watched {
-        let lookout = self.lookout.get();
+        let lookout = self.idle.lookout.get();
         lookout.map_or(Watched::Yes, |lookout| lookout.watch(core, waits))
     }
 
@@ -54,23 +54,23 @@ impl Shared {
         if !fault("watched core's fence skipped") {
             fence(Ordering::SeqCst);
         }
-        if !self.sleepers.any() {
+        if !self.idle.sleepers.any() {
             return;
         }
         // Whoever was told of that before is about to visit.
-        if self.watch(core, true) == Watched::IsThere && !self.to_visit.contains(core) {
+        if self.watch(core, true) == Watched::IsThere && !self.idle.to_visit.contains(core) {
             self.seen(core);
         }
-        if passes_on && self.to_visit.any() {
+        if passes_on && self.idle.to_visit.any() {
             let all = (0..self.cores.len()).map(CoreId::of);
-            all.filter(|&other| other != core && self.to_visit.contains(other))
+            all.filter(|&other| other != core && self.idle.to_visit.contains(other))
                 .for_each(|other| self.seen(other));
         }
     }
 
     /// The watchdog has found a core in such an event.
     pub(crate) fn stays_watched(&self, core: CoreId) {
-        if self.sleepers.any() && self.watch(core, false) == Watched::IsThere {
+        if self.idle.sleepers.any() && self.watch(core, false) == Watched::IsThere {
             self.seen(core);
         }
     }
@@ -83,7 +83,7 @@ impl Shared {
             if self.core(other).progress.is_watched() {
                 let watched = self.watch(other, false);
                 if watched == Watched::IsThere {
-                    self.to_visit.set(other);
+                    self.idle.to_visit.set(other);
                 }
                 sleeps &= watched == Watched::Yes;
             }
@@ -94,12 +94,9 @@ impl Shared {
     /// Something has come to the source of a core: unless the core is to see that itself, has one
     /// that sleeps visit it.
     pub(crate) fn seen(&self, core: CoreId) {
-        self.to_visit.set(core);
-        fence(Ordering::SeqCst);
-        if self.core(core).progress.profile().is_some() {
-            let mut bells = Vec::new();
-            wake_nearest(self, core, &mut bells);
-            self.bells.ring_all(&bells);
-        }
+        self.idle.to_visit.set(core);
+        let mut bells = Vec::new();
+        notify(self, core, Reason::Source, &mut bells);
+        self.idle.bells.ring_all(&bells);
     }
 }

@@ -1,16 +1,12 @@
 //! Cores without work that look for some, until they find it or sleep.
 //!
 //! They are counted, so that not too many search at a time ([`most`]), and so that nobody is woken
-//! to search while somebody does ([`super::sleepers`]). A count that all cores write is the busiest
+//! to search while somebody does ([`super`]). A count that all cores write is the busiest
 //! line of a machine with many cores that have little to do. So there is one for each [`GROUP`] of
 //! cores, those of one cache: who begins or ends a search writes that of its group, and who asks
 //! whether anybody searches reads them all.
 //!
-//! **The last to end looks last.** Who ends a search because it has found something looks whether
-//! there is more, unless another one searches. It (1) counts itself out; (2) fences; (3) reads the
-//! counts. Of two who end at the same time, in groups of their own, at least one sees that the
-//! other is out. Who goes to sleep counts itself out, fences and looks as well, unless half of its
-//! group search: the last one of those looks in turn.
+//! The last to end looks last: see [`super`].
 
 use super::core_set::GROUP;
 use crate::color::CoreId;

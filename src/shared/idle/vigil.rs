@@ -10,12 +10,9 @@
 //! ([`Builder::on_slow_handler`](crate::Builder::on_slow_handler)), a core is busy as soon as it
 //! wakes.
 //!
-//! **To become busy**, a core (1) says so; (2) fences; (3) looks whether the watchdog sleeps, and
-//! calls it. **To sleep**, the watchdog (1) says so; (2) fences; (3) looks whether any core is
-//! busy. Each fence is between the own word and the look at the other's, so at least one sees the
-//! other.
+//! To become busy and to sleep are one of the protocols in [`super`].
 
-use super::CoreShared;
+use crate::shared::CoreShared;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{Arc, fault};
 
