@@ -192,6 +192,7 @@ pub use crate::host::panics::{OnPanic, PanicReport};
 pub use crate::host::poster::{Ended, PostError, Poster};
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
 pub use crate::host::refused::Refused;
+pub use crate::host::stage::Stage;
 pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::host::unfinished::{Obstacle, Unfinished};
 pub use crate::host::watchdog::SlowHandler;

@@ -8,10 +8,11 @@ use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::color::HashKey;
 use crate::host::inner::{Config, Inner};
-use crate::host::quiesce::{Phase, Quiesce, Until};
+use crate::host::quiesce::{Decided, Phase, Quiesce, Until};
 use crate::host::source::silence::Silence;
 use crate::host::source::{Source, Visit};
 use crate::host::sources::Watches;
+use crate::host::stage::{Stage, StageLimits};
 use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::policy::Policy;
@@ -103,6 +104,7 @@ impl World {
             slow: None,
             watch_period: Duration::MAX,
             drain_deadline: Duration::ZERO,
+            stage_limits: StageLimits::default(),
             drain_hook: None,
             exit_when_idle: plan.exit_when_idle,
             spin_ns: 0,
@@ -159,6 +161,11 @@ impl World {
     /// Asks for the end.
     pub fn stop(&self) {
         self.inner.stop();
+    }
+
+    /// There is a connection, somewhere: the end has all its stages.
+    pub fn has_connections(&self) {
+        self.inner.quiesce.has_connections();
     }
 
     /// Ends at once, whatever is left.
@@ -427,7 +434,7 @@ impl Source for Arc<Wire> {
         !self.events.lock().unwrap().completed.is_empty()
     }
 
-    fn begin_drain(&mut self, _core: &mut sched::core::Core) {}
+    fn begin_stage(&mut self, _stage: Stage, _core: &mut sched::core::Core) {}
 
     fn is_quiet(&self) -> bool {
         let events = self.events.lock().unwrap();
@@ -472,10 +479,36 @@ impl Ending {
         Ending(Quiesce::new(cores))
     }
 
+    /// Of one whose end has all stages, and is in the one to drain, into which all have followed.
+    pub fn in_stages(cores: usize) -> Ending {
+        let ending = Ending::of(cores);
+        ending.0.has_connections();
+        ending.stop();
+        let received = (0..cores).filter(|_| ending.0.received()).count();
+        assert_eq!(received, 1, "the last one ends the stage");
+        (0..cores).for_each(|core| ending.drains(core));
+        ending
+    }
+
     /// A core rests, and has posted and executed these numbers of events since it did last. True:
     /// the run is over.
     pub fn rest(&self, core: usize, posted: u64, executed: u64) -> bool {
-        self.0.rest(CoreId::of(core), posted, executed)
+        self.0.rest(CoreId::of(core), posted, executed) == Decided::Over
+    }
+
+    /// The same; true if that ends a stage.
+    pub fn rest_in_stage(&self, core: usize, posted: u64, executed: u64) -> bool {
+        self.0.rest(CoreId::of(core), posted, executed) == Decided::Stage
+    }
+
+    /// The event source of a core, which does not rest, knows of one more stage.
+    pub fn follows(&self, core: usize) {
+        self.0.follows(CoreId::of(core));
+    }
+
+    /// The name of the stage.
+    pub fn stage(&self) -> Option<&'static str> {
+        self.0.phase().stage().map(Stage::name)
     }
 
     /// A core runs something.
@@ -490,7 +523,9 @@ impl Ending {
 
     /// The event source of a core, which does not rest, knows that.
     pub fn drains(&self, core: usize) {
-        self.0.drains(CoreId::of(core));
+        for _stage in [Stage::Receive, Stage::Drain] {
+            self.follows(core);
+        }
     }
 
     /// Posts from outside. False: it is refused.

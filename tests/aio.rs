@@ -11,8 +11,8 @@ use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connec
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
 use mely::sim::{Simulation, Step};
 use mely::{
-    Callback, Color, Cores, Cx, Handler, NoContext, OnPanic, Refused, RunError, Runtime, sleep,
-    stopping, with_cx,
+    Callback, Color, Cores, Cx, Handler, NoContext, OnPanic, Refused, RunError, Runtime, Stage,
+    sleep, stopping, with_cx,
 };
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
@@ -638,6 +638,8 @@ fn a_run_that_is_cut_short_leaves_nothing() {
         let alive = Alive::default();
         let payload = alive.payload();
         let builder = on(&backend).drain_deadline(Duration::from_millis(50));
+        // Its read waits until then.
+        let builder = builder.stage_limit(Stage::Drain, LONG);
         let runtime = builder.build().unwrap();
         let (poster, net) = (runtime.poster(), backend.clone());
         let result = runtime.run(move |cx| {
@@ -647,7 +649,7 @@ fn a_run_that_is_cut_short_leaves_nothing() {
                 let payload = payload.lock().unwrap().take();
                 let stream = incoming.unwrap().open_unique();
                 cx.post(stream.color(), move |cx| {
-                    stream.receive_through_stop(cx).unwrap();
+                    stream.set_under_way(cx, true).unwrap();
                     let mut stream = AsyncStream::new(cx, stream).unwrap();
                     let waits = async move {
                         let _payload = payload;
@@ -813,7 +815,7 @@ fn received_through_a_stop() {
             let (color, tell) = (stream.color(), tell.clone());
             let conversation = async move {
                 let mut stream = with_cx(|cx| {
-                    stream.receive_through_stop(cx)?;
+                    stream.set_under_way(cx, true)?;
                     AsyncStream::new(cx, stream)
                 })
                 .unwrap();
@@ -868,7 +870,7 @@ fn dropped_by_a_thread_after_a_stop() {
             let stream = incoming.open_unique();
             let tell: Sender<AsyncStream> = tell.clone();
             cx.post(stream.color(), move |cx| {
-                stream.receive_through_stop(cx).unwrap();
+                stream.set_under_way(cx, true).unwrap();
                 let stream = AsyncStream::new(cx, stream).unwrap();
                 cx.stop();
                 tell.send(stream).unwrap();

@@ -7,8 +7,8 @@ use common::{Bound, LONG, backends, cores};
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim::SimError;
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, Obstacle, RunError, Runtime, Unfinished,
-    sim, sleep,
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, Obstacle, RunError, Runtime, Stage,
+    Unfinished, sim, sleep,
 };
 use std::future::poll_fn;
 use std::io;
@@ -53,6 +53,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
         });
         let builder = cores(2).backend(backend);
         let builder = builder.drain_deadline(Duration::from_millis(200));
+        let builder = builder.stage_limit(Stage::Drain, LONG);
         let outcome = builder.build().unwrap().run(move |cx| {
             let keep: fn(&mut Cx, &Arc<Mutex<Vec<Hold>>>) = |cx, keeps| {
                 keeps.lock().unwrap().push(cx.hold());
@@ -67,7 +68,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
             let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(9));
                 cx.post(stream.color(), move |cx| {
-                    stream.receive_through_stop(cx).unwrap();
+                    stream.set_under_way(cx, true).unwrap();
                     let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| ();
                     stream.on_data(cx, &READ, read).unwrap();
                     stream.detach(cx).unwrap();

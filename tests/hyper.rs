@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
 use mely::aio::{AsyncStream, connect};
-use mely::net::{Acceptors, Backend, Incoming, Listener, SimClient};
+use mely::net::{Acceptors, Backend, Incoming, SimClient};
 use mely::{Callback, Color, Cores, Cx, Poster, Runtime, sim, sleep, stopping, with_cx};
 use std::error::Error;
 use std::future::poll_fn;
@@ -101,7 +101,7 @@ fn serve(cx: &mut Cx, incoming: Incoming, version: Version, tasks: Option<Color>
     let color = stream.color();
     let connection = async move {
         let (stream, executor) = with_cx(|cx| {
-            stream.receive_through_stop(cx).unwrap();
+            stream.set_under_way(cx, true).unwrap();
             let executor = ColorExecutor::new(cx, tasks.unwrap_or(color));
             (AsyncStream::new(cx, stream).unwrap(), executor)
         });
@@ -327,13 +327,13 @@ fn answers(client: &mut Client, version: Version) -> usize {
 /// Runs clients against the example on two cores, and insists that the run ends well.
 fn with_example<R: Send + 'static>(
     backend: &Backend,
-    clients: impl FnOnce(Poster, Listener) -> R + Send + 'static,
+    clients: impl FnOnce(Poster, SocketAddr) -> R + Send + 'static,
 ) -> R {
     let _bound = Bound::new("the example");
     let runtime = on(backend).build().unwrap();
     let poster = runtime.poster();
-    let (tell, listener) = channel();
-    let clients = thread::spawn(move || clients(poster, listener.recv().unwrap()));
+    let (tell, addr) = channel();
+    let clients = thread::spawn(move || clients(poster, addr.recv().unwrap()));
     let outcome = runtime.run(move |cx| {
         tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
     });
@@ -369,8 +369,7 @@ fn the_example_answers_what_had_come_before_a_stop() {
             (Http2, 10, 30),
         ] {
             let at = backend.clone();
-            let answered = with_example(&backend, move |poster, listener| {
-                let addr = listener.local_addr();
+            let answered = with_example(&backend, move |poster, addr| {
                 // Some are accepted before.
                 let old = if version == Http1 { connections / 2 } else { 0 };
                 let mut clients = answered_clients(&at, addr, old);
@@ -379,7 +378,7 @@ fn the_example_answers_what_had_come_before_a_stop() {
                 for client in &mut clients {
                     client.write_all(&requests(version, each)).unwrap();
                 }
-                poster.post(Color::DEFAULT, |_| listener.close()).unwrap();
+                poster.stop();
                 go_on();
                 let answers = clients.iter_mut().map(|client| answers(client, version));
                 answers.sum::<usize>()
@@ -395,8 +394,8 @@ fn the_example_answers_what_had_come_before_a_stop() {
 fn the_example_answers_what_a_busy_core_has_not_received_yet() {
     for backend in backends() {
         let at = backend.clone();
-        let answered = with_example(&backend, move |poster, listener| {
-            let mut clients = answered_clients(&at, listener.local_addr(), 20);
+        let answered = with_example(&backend, move |poster, addr| {
+            let mut clients = answered_clients(&at, addr, 20);
             let go_on = hold_up(&poster, 1);
             for client in &mut clients {
                 client.write_all(&requests(Http1, 3)).unwrap();
@@ -412,29 +411,36 @@ fn the_example_answers_what_a_busy_core_has_not_received_yet() {
 }
 
 /// Connects a client for each of these beginnings, which sends it and reads nothing.
-fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>, Listener) {
+fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>) {
     let builder = Runtime::builder().cores(Cores::Count(2));
     let mut simulation = builder.simulate(3).unwrap();
-    let (tell, listener) = channel();
+    let (tell, addr) = channel();
     let listen = move |cx: &mut Cx| {
-        let listener = example::listen(cx, any_port()).unwrap();
-        tell.send(listener).unwrap();
+        tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
     };
     simulation.start(listen).unwrap();
-    let listener: Listener = loop {
+    let addr = loop {
         simulation.step();
-        if let Ok(listener) = listener.try_recv() {
-            break listener;
+        if let Ok(addr) = addr.try_recv() {
+            break addr;
         }
     };
     let connect = |beginning: &Vec<u8>| {
-        let mut client = simulation.network().connect(listener.local_addr()).unwrap();
+        let mut client = simulation.network().connect(addr).unwrap();
         // The server does not read bytes that it has no room for.
         let _ = client.write(beginning).unwrap();
         client
     };
     let clients = beginnings.iter().map(connect).collect();
-    (simulation, clients, listener)
+    (simulation, clients)
+}
+
+/// Asks to stop after a second.
+fn stop_after_a_second(simulation: &sim::Simulation) -> Duration {
+    let second = Duration::from_secs(1);
+    let stop = Callback::anonymous(Color::DEFAULT, |cx: &mut Cx| cx.stop());
+    let _timer = simulation.poster().timer(second, stop).unwrap();
+    second
 }
 
 /// The bytes that clients may have sent when they fall silent.
@@ -467,10 +473,8 @@ fn the_example_answers_what_was_on_its_way_at_a_stop() {
     let whole = requests(Http1, 1);
     // A client that is new, one that has sent a half, and one that has been answered.
     let begun = [vec![], whole[..9].to_vec(), whole.clone()];
-    let (mut simulation, mut clients, listener) = silent_clients(&begun);
-    let second = Duration::from_secs(1);
-    let close = Callback::anonymous(Color::DEFAULT, |_: &mut Cx| listener.close());
-    let _stop = simulation.poster().timer(second, close).unwrap();
+    let (mut simulation, mut clients) = silent_clients(&begun);
+    let second = stop_after_a_second(&simulation);
     let (tell, told) = channel();
     // A stop ends timers, and no tasks.
     let send = async move {
@@ -493,29 +497,42 @@ fn the_example_answers_what_was_on_its_way_at_a_stop() {
     assert_eq!(answers.collect::<Vec<_>>(), [1, 1, 2]);
 }
 
-/// The run ends, and ends well.
+/// The run ends at the limit of the stage in which requests are finished, and ends well.
 #[test]
 fn silent_clients_do_not_keep_the_example() {
     let _bound = Bound::new("silent_clients");
-    let (mut simulation, _clients, listener) = silent_clients(&beginnings());
-    let second = Duration::from_secs(1);
-    let close = Callback::anonymous(Color::DEFAULT, |_: &mut Cx| listener.close());
-    let _timer = simulation.poster().timer(second, close).unwrap();
+    let mut beginnings = beginnings();
+    beginnings.retain(|beginning| beginning.len() < 1_000);
+    let (mut simulation, _clients) = silent_clients(&beginnings);
+    let second = stop_after_a_second(&simulation);
     while simulation.step() != sim::Step::Ended {}
     simulation.end().unwrap();
     let took = simulation.now() - second;
-    assert!(took < example::FINISH_MAX + second, "{took:?}");
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+/// A client that does not read its answer does, until the deadline.
+#[test]
+fn a_client_that_does_not_read_is_named_by_the_example() {
+    let _bound = Bound::new("does_not_read");
+    let (mut simulation, _clients) = silent_clients(&beginnings());
+    stop_after_a_second(&simulation);
+    while simulation.step() != sim::Step::Ended {}
+    let text = simulation.end().unwrap_err().to_string();
+    assert!(text.contains("in stage flush"), "{text}");
+    assert!(text.contains("waits for its peer to read"), "{text}");
 }
 
 /// Also if they have not begun to ask, or do not read the answer.
 #[test]
 fn silent_clients_are_sent_away_by_the_example() {
     let _bound = Bound::new("are_sent_away");
-    let (mut simulation, _clients, _listener) = silent_clients(&beginnings());
+    let (mut simulation, _clients) = silent_clients(&beginnings());
     // With no connection left there is no timer.
     while simulation.step() != sim::Step::Stalled {}
     let (took, second) = (simulation.now(), Duration::from_secs(1));
-    assert!(took < 2 * example::SILENCE_MAX + second, "{took:?}");
+    // A client that does not read has the idle timeout again while its connection is closed.
+    assert!(took < 4 * example::SILENCE_MAX + second, "{took:?}");
     assert_eq!(simulation.stats().tasks, 0);
 }
 

@@ -96,7 +96,7 @@ impl Joint {
     fn prepare(self, cx: &mut Cx, stream: &Stream, idle: Option<Duration>) {
         stream.set_idle_timeout(cx, idle).unwrap();
         if self.through_stop {
-            stream.receive_through_stop(cx).unwrap();
+            stream.set_under_way(cx, true).unwrap();
         }
     }
 }

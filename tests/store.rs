@@ -7,9 +7,9 @@ mod store;
 
 use common::wire::{Client, any_port, hold_up};
 use common::{Bound, backends, cores};
-use mely::net::{Backend, Listener};
+use mely::Poster;
+use mely::net::Backend;
 use mely::sim::Step;
-use mely::{Color, Poster};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
@@ -34,9 +34,7 @@ fn with_store(what: &'static str, client: fn(&Backend, SocketAddr, &Poster)) {
         let (tell, addr) = channel();
         let client = thread::spawn(move || client(&backend, addr.recv().unwrap(), &stop.0));
         let outcome = runtime.run(move |cx| {
-            let listener = store::listen(cx, any_port()).unwrap();
-            tell.send(listener.local_addr()).unwrap();
-            listener.detach();
+            tell.send(store::listen(cx, any_port()).unwrap()).unwrap();
         });
         client.join().unwrap();
         outcome.unwrap();
@@ -305,10 +303,10 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_stop() {
         let _bound = Bound::new("wait to be accepted");
         let runtime = cores(2).backend(backend.clone()).build().unwrap();
         let poster = runtime.poster();
-        let (tell, listener) = channel();
+        let (tell, addr) = channel();
         let clients = thread::spawn(move || {
-            let listener: Listener = listener.recv().unwrap();
-            let connect = |_| Client::connect(&backend, listener.local_addr());
+            let addr = addr.recv().unwrap();
+            let connect = |_| Client::connect(&backend, addr);
             let mut clients: Vec<_> = (0..50).map(connect).collect();
             for client in &mut clients[..25] {
                 expect(client, b"PING\r\n", "+PONG\r\n");
@@ -322,7 +320,7 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_stop() {
                     .write_all(&b"PING\r\n".repeat(times(number)))
                     .unwrap();
             }
-            poster.post(Color::DEFAULT, |_| listener.close()).unwrap();
+            poster.stop();
             go_on();
             for (number, client) in clients.iter_mut().enumerate() {
                 let answers = b"+PONG\r\n".repeat(times(number));
@@ -343,30 +341,26 @@ fn a_client_that_does_not_read_does_not_keep_it() {
     let _bound = Bound::new("does not read");
     let builder = mely::Runtime::builder().cores(mely::Cores::Count(2));
     let mut simulation = builder.simulate(1).unwrap();
-    let (tell, listener) = channel();
+    let (tell, addr) = channel();
     let listen = move |cx: &mut mely::Cx| {
-        let listener = store::listen(cx, any_port()).unwrap();
-        tell.send(listener).unwrap();
+        tell.send(store::listen(cx, any_port()).unwrap()).unwrap();
     };
     simulation.start(listen).unwrap();
-    let listener: Listener = loop {
+    let addr = loop {
         simulation.step();
-        if let Ok(listener) = listener.try_recv() {
-            break listener;
+        if let Ok(addr) = addr.try_recv() {
+            break addr;
         }
     };
     let net = simulation.network().clone();
-    let mut client = net.connect(listener.local_addr()).unwrap();
+    let mut client = net.connect(addr).unwrap();
     // As much as can be sent, until no more is read.
     let ping = request(&["PING", &"a".repeat(10_000)]);
     while client.write(&ping).is_ok() {
         while simulation.step() != Step::Stalled {}
     }
     let asked = simulation.now();
-    simulation
-        .poster()
-        .post(Color::DEFAULT, |_| listener.close())
-        .unwrap();
+    simulation.poster().stop();
     while simulation.step() != Step::Ended {}
     simulation.end().unwrap();
     let took = simulation.now() - asked;

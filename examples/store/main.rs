@@ -13,12 +13,11 @@ mod requests;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::channel::oneshot;
 use futures::future::{Either, select};
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use mely::aio::AsyncStream;
-use mely::net::{Acceptors, Incoming, Listener, Stream};
-use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
+use mely::net::{Acceptors, Incoming, Stream};
+use mely::{Color, Colored, Cx, Handler, Runtime};
 use mely::{sleep, stopping, timeout, with_cx};
 use mimalloc::MiMalloc;
 use reader::Reader;
@@ -104,62 +103,31 @@ impl Batch {
     }
 }
 
-/// Stops the runtime when it is dropped: the listener has it until the last client is accepted, and
-/// each connection until a stop no longer ends its receives.
-struct Open(Poster);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
 /// Serves a connection until it ends, or until the runtime stops and all that came is answered.
-async fn serve(stream: Stream, shards: &[Colored<Shard>], open: Arc<Open>) -> io::Result<()> {
-    let stream = with_cx(|cx| {
-        stream.receive_through_stop(cx)?;
-        AsyncStream::new(cx, stream)
-    });
+async fn serve(stream: Stream, shards: &[Colored<Shard>]) -> io::Result<()> {
+    let stream = with_cx(|cx| AsyncStream::new(cx, stream));
     let mut stream = stream.map_err(io::Error::other)?;
-    drop(open);
-    match select(
-        pin!(answer(&mut stream, shards)),
-        pin!(after_stop(FINISH_MAX)),
-    )
-    .await
-    {
-        Either::Left((answered, _)) => return answered,
-        Either::Right(_) => {}
+    let finish = pin!(stopping().then(|()| sleep(FINISH_MAX)));
+    if let Either::Left((answered, _)) = select(pin!(answer(&mut stream, shards)), finish).await {
+        return answered;
     }
     // The client does not read, and is not waited for.
     with_cx(|cx| stream.abort(cx));
     Ok(())
 }
 
-/// Returns this long after the runtime was asked to stop.
-async fn after_stop(time: Duration) {
-    stopping().await;
-    sleep(time).await;
-}
-
 /// Answers all that can be read, until the client ends, or all that has arrived was read after a
 /// stop.
 async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Result<()> {
     let (mut input, mut space) = (Reader::default(), vec![0; 16 << 10]);
-    // First the stop, false; then that all which has arrived by then can be read, true.
-    let mut end = after_stop(ARRIVAL_MAX).map(|()| false).boxed();
+    // A request that is on its way has a moment.
+    let stop = with_cx(|cx| stream.stopping(cx)).map_err(io::Error::other)?;
+    let mut stop = pin!(stop.then(|()| sleep(ARRIVAL_MAX)));
     loop {
         // What can be read goes first.
-        let len = match select(stream.read(&mut space), &mut end).await {
+        let len = match select(stream.read(&mut space), stop.as_mut()).await {
             Either::Left((len, _)) => len?,
-            Either::Right((true, _)) => 0,
-            Either::Right((false, _)) => {
-                let (tell, arrived) = oneshot::channel::<()>();
-                let asked = with_cx(|cx| stream.after_received(cx, &STOP, |_cx| drop(tell)));
-                asked.map_err(io::Error::other)?;
-                end = arrived.map(|_| true).boxed();
-                continue;
-            }
+            Either::Right(_) => 0,
         };
         if len == 0 {
             return stream.close().await;
@@ -197,33 +165,30 @@ async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Resu
     }
 }
 
-/// Listens until the listener is closed. Then clients that wait for it are still accepted, and the
-/// runtime stops.
-pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<Listener> {
-    let open = Arc::new(Open(cx.poster()));
+/// Listens until the runtime stops.
+pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     let shard = |number| Colored::new(cx, Color::from(number), Shard::default());
     let shards: Arc<[_]> = (1..=cx.cores().min(64) as u64).map(shard).collect();
     let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
         // Out of descriptors, perhaps: accepting goes on a little later.
         let Ok(incoming) = incoming else { return };
         let stream = incoming.open_unique();
-        let (color, shards, open) = (stream.color(), Arc::clone(&shards), Arc::clone(&open));
+        let (color, shards) = (stream.color(), Arc::clone(&shards));
         // A connection that fails is gone, and nobody is left to be told.
-        let served = async move { drop(serve(stream, &shards, open).await) };
+        let served = async move { drop(serve(stream, &shards).await) };
         cx.spawn_as(&SERVE, color, served).detach();
     };
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
-    cx.listen(addr, Acceptors::PerCore, on_accept)
+    let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
+    let addr = listener.local_addr();
+    listener.detach();
+    Ok(addr)
 }
 
-/// Listens until a signal asks to stop.
+/// Serves until a signal asks to stop.
 fn start(cx: &mut Cx, addr: SocketAddr) -> io::Result<()> {
-    let listener = listen(cx, addr)?;
-    let addr = listener.local_addr();
-    let mut listener = Some(listener);
-    let stop = move |_: &mut Cx, ()| listener.take().map_or((), Listener::close);
-    cx.on_stop_signal(STOP.on_each(Color::DEFAULT, stop))?;
-    println!("listening on {addr}");
+    cx.on_stop_signal(STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop()))?;
+    println!("listening on {}", listen(cx, addr)?);
     Ok(())
 }
 
@@ -232,9 +197,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addr = addr.as_deref().unwrap_or("127.0.0.1:6379").parse()?;
     mely::net::raise_open_file_limit()?;
     let (tell, started) = channel();
-    // If it cannot start, the listener is dropped, which stops the runtime.
     Runtime::builder().build()?.run(move |cx| {
-        let _ = tell.send(start(cx, addr));
+        let start = start(cx, addr);
+        if start.is_err() {
+            cx.stop();
+        }
+        let _ = tell.send(start);
     })?;
     Ok(started.recv()??)
 }

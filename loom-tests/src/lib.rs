@@ -101,6 +101,9 @@
 //! | | `shutdown::last_to_rest`: the last of five cores begins to rest while a post wakes the first, which posts to the second | 3 | `one look at who rests` |
 //! | | `shutdown::last_to_drain`: the last of five cores asks for the end, and the others rest since before that | 3 | `rests undrained` |
 //! | | `shutdown::stop_and_rest`: the last of five cores begins to rest while another one asks for the end | 3 | `rests undrained` |
+//! | stages of the end | `shutdown::two_end_a_stage`: two of five cores are the last to rest in a stage | 3 | `stage ended twice` |
+//! | | `shutdown::follow_and_rest`: a stage begins while five cores rest, and one of them rests again before the others follow | 3 | `rests undrained` |
+//! | | `shutdown::all_stages`: two cores go through all stages | 1 | `nobody woken at a stage` |
 //! | | `shutdown::three_cores`: three cores do | 1 | `only one woken` |
 //! | hold, against the end | `holds::resume_and_stop`: a hold and one taken through it are resumed by two threads while a third asks for the end | 2 | `hold not counted`; `nested hold behind the outer one` |
 //! | holds, against each other | `holds::resume_in_the_opposite_order`: two holds of one event are resumed by two threads, the second first | 3 | `hold before its siblings`; `hold ends before its turn` |

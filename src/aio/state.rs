@@ -70,6 +70,12 @@ pub(super) struct StreamState {
     broken: Option<Failure>,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// After a stop: all that had arrived is here.
+    arrived: bool,
+    /// And was read, and a read has waited for more.
+    stops: bool,
+    /// A task that waits for that.
+    stopper: Option<Waker>,
     /// Whoever waited to write has been woken, and has not polled since.
     sent_untold: bool,
     /// Bytes written since others went first.
@@ -83,6 +89,8 @@ pub(super) struct Read {
     pub(super) resume: bool,
     /// The reader is to be woken at once: it lets the writer go first.
     pub(super) wake: bool,
+    /// A task that waits for the moment at which a read waits for bytes that came after a stop.
+    pub(super) stop: Option<Waker>,
     /// To be dropped with nothing borrowed, since a waker's code is somebody's.
     pub(super) _replaced: Option<Waker>,
 }
@@ -120,6 +128,7 @@ impl StreamState {
             result: Poll::Pending,
             resume: false,
             wake: false,
+            stop: None,
             _replaced: None,
         };
         if self.unread.is_empty() {
@@ -131,7 +140,13 @@ impl StreamState {
                 Some(end) => {
                     read.result = Poll::Ready(end.map(|()| 0).map_err(Failure::error));
                 }
-                None => read._replaced = wait(&mut self.reader, waker),
+                None => {
+                    read._replaced = wait(&mut self.reader, waker);
+                    if self.arrived {
+                        self.stops = true;
+                        read.stop = self.stopper.take();
+                    }
+                }
             }
             return read;
         }
@@ -148,6 +163,23 @@ impl StreamState {
         self.paused &= !read.resume;
         read.result = Poll::Ready(Ok(taken));
         read
+    }
+
+    /// After a stop: all that had arrived is here. Returns a task that waits for that, and for a
+    /// read that waits.
+    pub(super) fn arrived(&mut self) -> Option<Waker> {
+        self.arrived = true;
+        self.stops = self.unread.is_empty() && self.reader.is_some();
+        self.stopper.take_if(|_| self.stops)
+    }
+
+    /// Whether all that had arrived at a stop is read, and a read waits; else `waker` waits for
+    /// that. Also returns what is to be dropped with nothing borrowed.
+    pub(super) fn wait_to_stop(&mut self, waker: &Waker) -> (Poll<()>, Option<Waker>) {
+        match self.stops {
+            true => (Poll::Ready(()), None),
+            false => (Poll::Pending, wait(&mut self.stopper, waker)),
+        }
     }
 
     /// Takes what `on_drained` was given. Returns who is to be woken.

@@ -8,6 +8,7 @@ use crate::{Color, Cx, Handler, Refused, try_with_cx};
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::io::Errno;
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 ///
 /// **Reading** returns what has arrived, in order, then the end of the stream as zero bytes, or the
 /// error that ended it: `ECONNRESET` if the peer reset the connection, `ECANCELED` if the runtime
-/// was asked to stop (see [`Stream::receive_through_stop`] for streams that are to go on). What
+/// was asked to stop (see [`stopping`](Self::stopping) for streams that are to go on). What had
 /// arrived before is read before. The end is told again to whoever reads again. A task that waited
 /// for a flush is told that it is ready before it is told the end, even if it reads first: a peer
 /// that ends once it has all is not taken for one that went too early. A read into no space and a
@@ -84,6 +85,7 @@ impl AsyncStream {
             }
             wake(reader);
         };
+        stream.is_for_a_task(cx);
         stream.on_data(cx, &RECEIVED, on_data)?;
         Ok(AsyncStream { stream, state })
     }
@@ -124,32 +126,64 @@ impl AsyncStream {
         self.stream.local_addr(cx)
     }
 
-    /// From now on a stop of the runtime does not cancel its receives; see
-    /// [`Stream::receive_through_stop`], which is the way for a stream that is not made yet.
+    /// Returns a future that is ready when a server should finish this connection: once the runtime
+    /// was asked to stop, and a read waits though all bytes are read that had arrived by then. A
+    /// protocol that keeps whole messages back has begun each of them by then, and takes no more:
+    /// hyper's `graceful_shutdown` is to be called.
+    ///
+    /// From now on the stream is under way
+    /// ([`Stream::set_under_way`]): after a stop its reads go on, until the stage
+    /// [close](crate::Stage::Close). The future is for tasks of the stream's color; in another one
+    /// it is ready at once. It does not keep the connection.
+    ///
+    /// ```
+    /// use futures::future::{Either, select};
+    /// use futures::io::{AsyncReadExt, AsyncWriteExt};
+    /// use mely::aio::AsyncStream;
+    /// use mely::with_cx;
+    /// use std::{io, pin::pin};
+    ///
+    /// /// Answers each pair of bytes, also one whose second byte comes after a stop.
+    /// async fn serve(mut stream: AsyncStream) -> io::Result<()> {
+    ///     let mut stop = with_cx(|cx| stream.stopping(cx)).map_err(io::Error::other)?;
+    ///     loop {
+    ///         let mut pair = [0; 2];
+    ///         match select(pin!(stream.read(&mut pair[..1])), &mut stop).await {
+    ///             Either::Left((Ok(1), _)) => {}
+    ///             _ => return stream.close().await,
+    ///         }
+    ///         stream.read_exact(&mut pair[1..]).await?;
+    ///         stream.write_all(&pair).await?;
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
-    pub fn receive_through_stop(&self, cx: &mut Cx) -> Result<(), Refused> {
-        self.stream.receive_through_stop(cx)
-    }
-
-    /// Calls `f` once, in the connection's color and under `handler`, when all bytes that have
-    /// arrived on this machine by now can be read without waiting; see [`Stream::after_received`].
-    /// While receiving pauses because too much is unread, `f` waits for reads. It is dropped when
-    /// the connection is closed.
-    ///
-    /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn after_received<F>(
+    pub fn stopping(
         &self,
         cx: &mut Cx,
-        handler: &'static Handler,
-        f: F,
-    ) -> Result<(), Refused>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.stream.after_received(cx, handler, f)
+    ) -> Result<impl Future<Output = ()> + Send + Unpin + use<>, Refused> {
+        let its = Arc::clone(&self.state);
+        let arrived = move |cx: &mut Cx| {
+            let waker = its.borrow(cx).map(|mut state| state.arrived());
+            wake(waker.ok().flatten());
+        };
+        self.stream.on_arrived(cx, arrived)?;
+        let state = Arc::downgrade(&self.state);
+        Ok(poll_fn(move |context| {
+            let Some(state) = state.upgrade() else {
+                return Poll::Ready(());
+            };
+            let polled = try_with_cx(|cx| {
+                let waits = state
+                    .borrow(cx)
+                    .map(|mut state| state.wait_to_stop(context.waker()));
+                // A waker that is replaced is dropped here, with nothing borrowed.
+                waits.map_or(Poll::Ready(()), |(polled, _replaced)| polled)
+            });
+            polled.unwrap_or(Poll::Ready(()))
+        }))
     }
 
     /// Closes the connection at once. If queued bytes are lost by that, it is reset; see
@@ -190,6 +224,7 @@ impl AsyncStream {
             if read.wake {
                 context.waker().wake_by_ref();
             }
+            wake(read.stop);
             Ok(read.result)
         })
     }

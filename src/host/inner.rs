@@ -2,9 +2,10 @@
 
 use super::leftovers::Leftovers;
 use super::panics::{InTurn, OnPanic, PanicReport, catching, message_of};
-use super::quiesce::{Phase, Quiesce};
+use super::quiesce::{Decided, Phase, Quiesce};
 use super::source::Attached;
 use super::sources::Sources;
+use super::stage::StageLimits;
 use super::unfinished::{Answers, DrainHook};
 use super::unique::Issued;
 use crate::clock::Clock;
@@ -31,6 +32,7 @@ pub(crate) struct Config {
     pub(crate) slow: Option<(Duration, SlowHook)>,
     pub(crate) watch_period: Duration,
     pub(crate) drain_deadline: Duration,
+    pub(crate) stage_limits: StageLimits,
     pub(crate) drain_hook: Option<DrainHook>,
     pub(crate) exit_when_idle: bool,
     pub(crate) spin_ns: u64,
@@ -233,9 +235,42 @@ impl Inner {
 
     /// A keep-alive is gone.
     pub(crate) fn drop_keep_alive(&self) {
-        if self.quiesce.drop_keep_alive(self.config.exit_when_idle) {
-            self.end();
+        match self.quiesce.drop_keep_alive(self.config.exit_when_idle) {
+            Decided::Nothing => {}
+            Decided::Stage => self.begin_stage(),
+            Decided::Over => self.end(),
         }
+    }
+
+    /// A stage of the end has begun: each core follows, and the owner looks at its limit.
+    pub(super) fn begin_stage(&self) {
+        if !fault("nobody woken at a stage") {
+            self.shared.wake_all();
+        }
+        // Under the lock, so that the owner cannot look before and wait after.
+        let _outcome = self.outcome.lock().unwrap();
+        self.changed.notify_all();
+    }
+
+    /// Ends a stage whose limit has passed, unless it is over.
+    #[cfg(not(loom))]
+    pub(crate) fn end_stage(&self, stage: Phase) {
+        if self.quiesce.end_stage(stage) {
+            self.begin_stage();
+        }
+    }
+
+    /// The stage that the end is in, if it was asked for, has not come and has several stages, and
+    /// for how long that stage may last.
+    #[cfg(not(loom))]
+    pub(crate) fn stage_limit(&self) -> Option<(Phase, Duration)> {
+        let phase = self.quiesce.phase();
+        let stage = phase.stage().filter(|_| self.quiesce.has_stages())?;
+        let limit = self
+            .config
+            .stage_limits
+            .of(stage, self.config.drain_deadline);
+        limit.map(|limit| (phase, limit))
     }
 
     /// The run is over.

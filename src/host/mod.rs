@@ -3,7 +3,7 @@
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
 //! that handlers are given. [`sources`] has
 //! what each core waits for, open to the others while it is inside an event. From elsewhere:
-//! [`poster`] posts, [`quiesce`] ends, [`keep_alive`] puts the end off, [`holding`] lets a color
+//! [`poster`] posts, [`quiesce`] ends, in the order of [`stage`], [`keep_alive`] puts the end off, [`holding`] lets a color
 //! wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is work that
 //! handlers give to the threads of the [`pool`]. [`inner`] is what they share, [`leftovers`] what
 //! is dropped when all is over. [`stats`] and [`profile`] report, [`unfinished`] names the
@@ -27,6 +27,7 @@ pub(crate) mod quiesce;
 pub(crate) mod refused;
 pub(crate) mod source;
 pub(crate) mod sources;
+pub(crate) mod stage;
 pub(crate) mod stats;
 pub(crate) mod unfinished;
 pub(crate) mod unique;

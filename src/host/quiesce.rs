@@ -24,9 +24,9 @@
 //!
 //! **What event sources post** is posted inside no event. Who has an operation under way does not
 //! rest. When the end is asked for, each source posts once more, to tell connections: the core
-//! *drains*. So if the word says that the end was asked for, it is looked whether all cores drain,
-//! before the second look who rests: each rests after that, and has reported what it posted. An
-//! event that asked for the end, and that E counts, has changed the word before. (What comes from
+//! *follows*. So it is looked whether all cores follow, before the second look who rests: each
+//! rests after that, and has reported what it posted. An event that asked for the end, and that E
+//! counts, has changed the phase before. (What comes from
 //! outside in a simulation is counted as keep-alives are. What a subscriber of `tracing` posts from
 //! a core that runs no event may be lost at the end.)
 //!
@@ -34,6 +34,18 @@
 //! a post that a foreign thread has counted and not pushed yet, or a hold ([`crate::gate`]), which
 //! counts as posted until its last event has run. Each will make a core run, and when that core
 //! rests it looks again. Until then the cores sleep.
+//!
+//! **Stages.** A run that was asked to stop, and has or had connections, ends in stages
+//! ([`super::stage`]). The phase is that of the stage, and goes forward only. Each core *follows*:
+//! when it sees a stage, it tells its event source, which may post, and counts that it has
+//! ([`Quiesce::follows`]). Whether nothing is left is decided in each stage, by the same four steps
+//! as above; before the last it does not end the run but begins the next stage. The stage that is
+//! decided upon is read after E, and compared again under the lock of the decision: of two cores
+//! that see at once that nothing is left, one ends the stage, and the other looks anew, at the next
+//! stage. That one is not over before all cores have followed into it, so no event is overlooked
+//! that a source posts at its beginning. In the stage close a core rests though it has sends under
+//! way, and its source may post at any time. An event of that kind may be left when the stage ends,
+//! and runs in the next one. There a core with a send under way does not rest.
 //!
 //! **Foreign threads** count their posts in the `outside` word, before they push. The same word has
 //! the `STOPPED` flag: set when the end is asked for, or, if a runtime ends by itself, by a
@@ -67,9 +79,10 @@
 //! either the drop sees that the core rests and the end was asked for, or the core sees that no
 //! keep-alive is left.
 
+use super::stage::Stage;
 use crate::color::CoreId;
 use crate::shared::idle::core_set::GROUP;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, fault, first_look};
 use crossbeam_utils::CachePadded;
 
@@ -99,13 +112,45 @@ impl Until {
 }
 
 /// How far a runtime is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Runs until asked to stop.
     Running,
-    /// Ends as soon as nothing is left.
+    /// The stages of the end.
+    Receiving,
     Draining,
+    Closing,
+    Flushing,
     /// Nothing runs any more, no post is accepted.
+    Over,
+}
+
+impl Phase {
+    const ALL: [Phase; 6] = [
+        Phase::Running,
+        Phase::Receiving,
+        Phase::Draining,
+        Phase::Closing,
+        Phase::Flushing,
+        Phase::Over,
+    ];
+
+    /// The stage, of a run that was asked to stop and is not over.
+    pub(crate) fn stage(self) -> Option<Stage> {
+        let before = (self as usize).checked_sub(1)?;
+        Stage::ALL.get(before).copied()
+    }
+}
+
+/// What a look at a run that may be over has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "cores are to be woken"]
+pub(crate) enum Decided {
+    /// Something is left.
+    Nothing,
+    /// A stage is over and the next one has begun: every core must be woken to follow.
+    Stage,
+    /// The run is over, and every core must be woken to leave.
     Over,
 }
 
@@ -116,6 +161,10 @@ pub(crate) struct Quiesce {
     outside: AtomicU64,
     /// A [`Phase`].
     phase: AtomicU32,
+    /// There was a connection, or a listener: the end has more than one stage.
+    has_stages: AtomicBool,
+    /// Cores that have not yet received all that had arrived when the end was asked for.
+    receiving: AtomicU32,
     /// Keep-alives that exist.
     keep_alives: AtomicU64,
     groups: Box<[CachePadded<Group>]>,
@@ -129,8 +178,9 @@ struct Group {
     members: u64,
     /// As many of them rest.
     resting: AtomicU64,
-    /// As many of them drain: their event sources know of the end.
-    draining: AtomicU64,
+    /// How many stages of the end they have followed into, all together: their event sources know
+    /// of those.
+    followed: AtomicU64,
     /// Events, by what they have reported.
     posted: AtomicU64,
     executed: AtomicU64,
@@ -141,8 +191,9 @@ impl Group {
         self.resting.load(Ordering::Acquire) == self.members
     }
 
-    fn drains(&self) -> bool {
-        self.draining.load(Ordering::Acquire) == self.members
+    fn follows(&self, phase: Phase) -> bool {
+        let stages = phase.stage().map_or(0, |stage| stage as u64 + 1);
+        self.followed.load(Ordering::Acquire) >= self.members * stages
     }
 }
 
@@ -152,7 +203,7 @@ impl Quiesce {
             CachePadded::new(Group {
                 members: (cores - first).min(GROUP) as u64,
                 resting: AtomicU64::new(0),
-                draining: AtomicU64::new(0),
+                followed: AtomicU64::new(0),
                 posted: AtomicU64::new(0),
                 executed: AtomicU64::new(0),
             })
@@ -160,6 +211,8 @@ impl Quiesce {
         Quiesce {
             outside: AtomicU64::new(0),
             phase: AtomicU32::new(Phase::Running as u32),
+            has_stages: AtomicBool::new(false),
+            receiving: AtomicU32::new(cores as u32),
             keep_alives: AtomicU64::new(0),
             groups: (0..cores).step_by(GROUP).map(group).collect(),
             deciding: Mutex::new(()),
@@ -174,7 +227,18 @@ impl Quiesce {
     #[inline]
     pub(crate) fn phase(&self) -> Phase {
         let phase = self.phase.load(Ordering::Acquire);
-        [Phase::Running, Phase::Draining, Phase::Over][phase as usize]
+        Phase::ALL[phase as usize]
+    }
+
+    /// From now on the end has all its stages. Called before a connection is used, or a listener.
+    pub(crate) fn has_connections(&self) {
+        if !self.has_stages() {
+            self.has_stages.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn has_stages(&self) -> bool {
+        self.has_stages.load(Ordering::Acquire)
     }
 
     /// Asks for the end. True for the first who asks. The caller wakes every core.
@@ -182,19 +246,50 @@ impl Quiesce {
     /// From now on foreign posts are refused: a thread that posts for ever must not keep a runtime
     /// from ending.
     pub(crate) fn drain(&self) -> bool {
-        let first = self
-            .phase
-            .compare_exchange(
-                Phase::Running as u32,
-                Phase::Draining as u32,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_ok();
+        let stage = match self.has_stages() {
+            true => Phase::Receiving,
+            false => Phase::Draining,
+        };
+        let first = self.moves(Phase::Running, stage);
         if first {
             self.outside.fetch_or(STOPPED, Ordering::AcqRel);
         }
         first
+    }
+
+    fn moves(&self, from: Phase, to: Phase) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let moved = self
+            .phase
+            .compare_exchange(from as u32, to as u32, success, failure);
+        moved.is_ok()
+    }
+
+    /// Ends a stage whose limit has passed, unless it is over. True: the next one has begun, and
+    /// the caller wakes every core to follow.
+    #[must_use]
+    pub(crate) fn end_stage(&self, stage: Phase) -> bool {
+        let _deciding = self.deciding.lock().unwrap();
+        let next = self.after(stage);
+        next != Phase::Over && self.moves(stage, next)
+    }
+
+    /// One core more has received all that had arrived when the end was asked for. True: it was the
+    /// last one, and the caller wakes every core.
+    #[must_use]
+    pub(crate) fn received(&self) -> bool {
+        let is_last = self.receiving.fetch_sub(1, Ordering::AcqRel) == 1;
+        is_last && self.end_stage(Phase::Receiving)
+    }
+
+    /// The phase that follows on one in which nothing is left.
+    fn after(&self, phase: Phase) -> Phase {
+        match phase {
+            Phase::Receiving => Phase::Draining,
+            Phase::Draining if self.has_stages() => Phase::Closing,
+            Phase::Closing => Phase::Flushing,
+            Phase::Running | Phase::Draining | Phase::Flushing | Phase::Over => Phase::Over,
+        }
     }
 
     /// Ends at once, whatever is left. The caller wakes every core.
@@ -259,21 +354,23 @@ impl Quiesce {
         !decided
     }
 
-    /// One keep-alive less. True: the run is over, and every core must be woken to leave.
-    #[must_use]
-    pub(crate) fn drop_keep_alive(&self, exit_when_idle: bool) -> bool {
+    /// One keep-alive less.
+    pub(crate) fn drop_keep_alive(&self, exit_when_idle: bool) -> Decided {
         if self.keep_alives.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return false;
+            return Decided::Nothing;
         }
         if !fault("last keep-alive's fence skipped") {
             fence(Ordering::SeqCst);
         }
         let ends = match self.phase() {
             Phase::Running => exit_when_idle,
-            Phase::Draining => true,
             Phase::Over => false,
+            _ => true,
         };
-        ends && !fault("last keep-alive decides nothing") && self.decide_if_all_rest()
+        if !ends || fault("last keep-alive decides nothing") {
+            return Decided::Nothing;
+        }
+        self.decide_if_all_rest()
     }
 
     /// Keep-alives that exist.
@@ -283,17 +380,15 @@ impl Quiesce {
 
     /// Core `core` has nothing to run, nothing under way in its event source, and has posted and
     /// executed this many events since it reported last: it rests, until it
-    /// [runs](Self::end_rest) something. True: the run is over, and every core must be woken to
-    /// leave.
-    #[must_use]
-    pub(crate) fn rest(&self, core: CoreId, posted: u64, executed: u64) -> bool {
+    /// [runs](Self::end_rest) something.
+    pub(crate) fn rest(&self, core: CoreId, posted: u64, executed: u64) -> Decided {
         let group = self.group(core);
         group.posted.fetch_add(posted, Ordering::Relaxed);
         group.executed.fetch_add(executed, Ordering::Release);
         let resting = group.resting.fetch_add(1, Ordering::AcqRel) + 1;
         debug_assert!(resting <= group.members || cfg!(loom), "it rests already");
         if resting < group.members {
-            return false;
+            return Decided::Nothing;
         }
         if !fault("resting core's fence skipped") {
             fence(Ordering::SeqCst);
@@ -308,41 +403,42 @@ impl Quiesce {
         }
     }
 
-    /// The end was asked for, and the event source of a core knows of that: what it had under way
-    /// is being canceled. Once for each core, which does not rest.
-    pub(crate) fn drains(&self, core: CoreId) {
-        self.group(core).draining.fetch_add(1, Ordering::AcqRel);
+    /// A stage of the end has begun, and the event source of a core knows of that. Once for each
+    /// stage up to that of the phase, and core, which does not rest.
+    pub(crate) fn follows(&self, core: CoreId) {
+        self.group(core).followed.fetch_add(1, Ordering::AcqRel);
     }
 
     fn group(&self, core: CoreId) -> &Group {
         &self.groups[core.index() / GROUP]
     }
 
-    /// Decides, if all rest; true if the run is over. Where something is left, or there is a
-    /// keep-alive, this only looks: in a program that goes on one event after another, each core
-    /// that hands the next one on is the last to rest.
-    fn decide_if_all_rest(&self) -> bool {
+    /// Decides, if all rest. Where something is left, or there is a keep-alive, this only looks: in
+    /// a program that goes on one event after another, each core that hands the next one on is the
+    /// last to rest.
+    fn decide_if_all_rest(&self) -> Decided {
         loop {
             if self.phase() == Phase::Over {
-                return true;
+                return Decided::Over;
             }
             if !self.all(Group::rests) {
-                return false;
+                return Decided::Nothing;
             }
             let executed = self.sum(|group| &group.executed);
             let outside = self.outside.load(Ordering::Acquire);
-            if outside & STOPPED != 0 && !self.all(Group::drains) && !fault("rests undrained") {
-                return false;
+            let phase = self.phase();
+            if !self.all(|group| group.follows(phase)) && !fault("rests undrained") {
+                return Decided::Nothing;
             }
             if !self.all(Group::rests) && !fault("one look at who rests") {
-                return false;
+                return Decided::Nothing;
             }
             let posted = self.sum(|group| &group.posted);
             if executed != posted + outside / ONE_POST || self.is_kept() {
-                return false;
+                return Decided::Nothing;
             }
-            if let Some(is_over) = self.decide(outside) {
-                return is_over;
+            if let Some(decided) = self.decide(phase, outside) {
+                return decided;
             }
         }
     }
@@ -356,15 +452,31 @@ impl Quiesce {
         self.keep_alives() > 0 && !fault("keep-alive not looked at")
     }
 
-    /// Decides, if there is no keep-alive: nothing is left if this is still the word of posts from
-    /// outside. None: it is not.
-    fn decide(&self, outside: u64) -> Option<bool> {
+    /// Decides, if there is no keep-alive: nothing is left if this is still the phase, and the word
+    /// of posts from outside. None: it is not.
+    fn decide(&self, phase: Phase, outside: u64) -> Option<Decided> {
         let _deciding = self.deciding.lock().unwrap();
-        if self.phase() == Phase::Over {
-            return Some(true);
+        let now = self.phase();
+        if now == Phase::Over {
+            return Some(Decided::Over);
         }
         if self.is_kept() {
-            return Some(false);
+            return Some(Decided::Nothing);
+        }
+        let phase = if fault("stage ended twice") {
+            now
+        } else {
+            phase
+        };
+        if now != phase {
+            return None;
+        }
+        let next = self.after(phase);
+        if next != Phase::Over {
+            let is_same = self.outside.load(Ordering::Acquire) == outside;
+            // Or it was forced.
+            let begins = is_same && self.moves(phase, next);
+            return begins.then_some(Decided::Stage);
         }
         let ended = outside | STOPPED | ENDED;
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
@@ -375,10 +487,10 @@ impl Quiesce {
             return None;
         }
         self.phase.store(Phase::Over as u32, Ordering::Release);
-        Some(true)
+        Some(Decided::Over)
     }
 
-    fn all(&self, are: fn(&Group) -> bool) -> bool {
+    fn all(&self, are: impl Fn(&Group) -> bool) -> bool {
         self.groups.iter().all(|group| are(group))
     }
 
@@ -393,14 +505,25 @@ mod tests {
     use super::*;
 
     fn rest(quiesce: &Quiesce, core: usize, posted: u64, executed: u64) -> bool {
-        quiesce.rest(CoreId::of(core), posted, executed)
+        quiesce.rest(CoreId::of(core), posted, executed) == Decided::Over
+    }
+
+    fn drop_keep_alive(quiesce: &Quiesce, exit_when_idle: bool) -> bool {
+        quiesce.drop_keep_alive(exit_when_idle) == Decided::Over
+    }
+
+    /// The event source of a core knows of the end, which has one stage.
+    fn follows(quiesce: &Quiesce, core: usize) {
+        for _stage in [Stage::Receive, Stage::Drain] {
+            quiesce.follows(CoreId::of(core));
+        }
     }
 
     /// Asks for the end, which the event source of each core knows of at once.
     fn drain(quiesce: &Quiesce, cores: usize) -> bool {
         let first = quiesce.drain();
         if first {
-            (0..cores).for_each(|core| quiesce.drains(CoreId::of(core)));
+            (0..cores).for_each(|core| follows(quiesce, core));
         }
         first
     }
@@ -438,10 +561,10 @@ mod tests {
         // It rests since before that.
         assert!(!rest(&quiesce, 1, 0, 0));
         assert!(quiesce.drain());
-        quiesce.drains(CoreId::of(0));
+        follows(&quiesce, 0);
         assert!(!rest(&quiesce, 0, 0, 1));
         leave(&quiesce, 1);
-        quiesce.drains(CoreId::of(1));
+        follows(&quiesce, 1);
         assert!(rest(&quiesce, 1, 0, 0));
     }
 
@@ -487,9 +610,9 @@ mod tests {
         assert!(!rest(&quiesce, 0, 0, 1));
         assert!(!rest(&quiesce, 1, 0, 0));
         quiesce.keep_alive();
-        assert!(!quiesce.drop_keep_alive(false), "another one is left");
+        assert!(!drop_keep_alive(&quiesce, false), "another one is left");
         assert_eq!(quiesce.keep_alives(), 1);
-        assert!(quiesce.drop_keep_alive(false));
+        assert!(drop_keep_alive(&quiesce, false));
         assert!(!quiesce.foreign_post(Until::End));
         assert!(!quiesce.keep_alive_from_outside());
         assert_eq!(quiesce.keep_alives(), 0);
@@ -501,7 +624,7 @@ mod tests {
         assert!(drain(&quiesce, 2));
         quiesce.keep_alive();
         assert!(!rest(&quiesce, 0, 1, 1));
-        assert!(!quiesce.drop_keep_alive(false));
+        assert!(!drop_keep_alive(&quiesce, false));
         assert!(rest(&quiesce, 1, 0, 0));
     }
 
@@ -510,11 +633,55 @@ mod tests {
         let quiesce = Quiesce::new(1);
         assert!(quiesce.keep_alive_from_outside());
         assert!(!rest(&quiesce, 0, 0, 0));
-        assert!(!quiesce.drop_keep_alive(false));
+        assert!(!drop_keep_alive(&quiesce, false));
         assert_eq!(quiesce.phase(), Phase::Running);
         quiesce.keep_alive();
-        assert!(quiesce.drop_keep_alive(true));
+        assert!(drop_keep_alive(&quiesce, true));
         quiesce.keep_alive();
-        assert!(!quiesce.drop_keep_alive(true), "nobody is there any more");
+        assert!(!drop_keep_alive(&quiesce, true), "nobody is there any more");
+    }
+
+    #[test]
+    fn each_stage_is_over_when_nothing_is_left_and_all_have_followed() {
+        let quiesce = Quiesce::new(2);
+        let follows = |core| quiesce.follows(CoreId::of(core));
+        let rests = |core, posted, executed| quiesce.rest(CoreId::of(core), posted, executed);
+        quiesce.has_connections();
+        assert!(quiesce.drain());
+        assert_eq!(quiesce.phase(), Phase::Receiving);
+        [0, 1].into_iter().for_each(follows);
+        assert!(!quiesce.received());
+        assert!(quiesce.received(), "the last one");
+        [0, 1].into_iter().for_each(follows);
+        assert_eq!(rests(0, 1, 0), Decided::Nothing);
+        assert_eq!(rests(1, 0, 1), Decided::Stage);
+        for (phase, then) in [
+            (Phase::Closing, Decided::Stage),
+            (Phase::Flushing, Decided::Over),
+        ] {
+            assert_eq!(quiesce.phase(), phase);
+            assert!(!quiesce.refuses(Until::End));
+            leave(&quiesce, 0);
+            follows(0);
+            assert_eq!(rests(0, 0, 0), Decided::Nothing, "core 1 does not follow");
+            leave(&quiesce, 1);
+            follows(1);
+            assert_eq!(rests(1, 1, 1), then);
+        }
+        assert_eq!(quiesce.phase(), Phase::Over);
+    }
+
+    #[test]
+    fn a_limit_ends_a_stage_once() {
+        let quiesce = Quiesce::new(1);
+        quiesce.has_connections();
+        assert!(quiesce.drain() && quiesce.end_stage(Phase::Receiving));
+        assert!(!quiesce.end_stage(Phase::Receiving));
+        assert!(!quiesce.received(), "that is over");
+        assert!(quiesce.end_stage(Phase::Draining) && quiesce.end_stage(Phase::Closing));
+        assert!(!quiesce.end_stage(Phase::Flushing), "only by force");
+        quiesce.force();
+        assert!(!quiesce.end_stage(Phase::Flushing));
+        assert_eq!(quiesce.phase().stage(), None);
     }
 }

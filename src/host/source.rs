@@ -3,6 +3,7 @@
 
 use super::inner::Ended;
 use super::panics::InTurn;
+use super::stage::Stage;
 use super::unfinished::UnderWay;
 use crate::Cx;
 use crate::sched::core::Core;
@@ -53,10 +54,16 @@ pub(crate) trait Source: Any + Debug + Send {
     /// Another number of cores works than before: what only working cores do goes to those.
     fn working_changed(&mut self, _core: &mut Core) {}
 
-    /// The runtime ends: cancels what waits for the world.
-    fn begin_drain(&mut self, core: &mut Core);
+    /// A stage of the end has begun ([`super::stage`]): does its part for the operations and
+    /// connections of this core. Each stage in turn, until the run is over.
+    fn begin_stage(&mut self, stage: Stage, core: &mut Core);
 
-    /// Whether nothing is under way that will still become an event.
+    /// Whether all input is received that had arrived when the end was asked for.
+    fn has_received(&self) -> bool {
+        true
+    }
+
+    /// Whether nothing is under way that will still become an event, and that the stage waits for.
     fn is_quiet(&self) -> bool;
 
     /// Its timers and connections, for reports.
@@ -94,7 +101,7 @@ pub(crate) trait Attached: Any + Debug + Send + Sync {
 /// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
 #[cfg(any(test, loom))]
 pub(crate) mod silence {
-    use super::{Attached, Ended, InTurn, Source};
+    use super::{Attached, Ended, InTurn, Source, Stage};
     use crate::sched::core::Core;
     use crate::shared::idle::bells::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
@@ -135,7 +142,7 @@ pub(crate) mod silence {
             *rung = false;
         }
 
-        fn begin_drain(&mut self, _core: &mut Core) {}
+        fn begin_stage(&mut self, _stage: Stage, _core: &mut Core) {}
 
         fn is_quiet(&self) -> bool {
             true

@@ -39,6 +39,7 @@ use super::inner::Inner;
 use super::poster::Poster;
 use super::profile_text::short;
 use super::quiesce::Until;
+use super::stage::Stage;
 use super::watchdog::running;
 use crate::color::CoreId;
 use crate::sync::{Arc, Mutex};
@@ -68,6 +69,10 @@ pub(crate) type DrainHook = Box<dyn Fn(&Unfinished) + Send + Sync>;
 pub struct Unfinished {
     /// How long ago the stop was asked for.
     pub stopping_for: Duration,
+    /// The stage of the end.
+    pub stage: Stage,
+    /// The [limit](crate::Builder::stage_limit) of the stage has passed, and the next one begins.
+    pub is_over_limit: bool,
     /// Events that were accepted and have not run: queued, or behind a hold.
     pub events: u64,
     /// Holds that are out: of [`Cx::hold`](crate::Cx::hold), readers and events of several states.
@@ -284,7 +289,16 @@ impl Display for Unfinished {
             false => counts.join(", "),
         };
         let time = short(self.stopping_for);
-        write!(f, "{time} after the stop the end waits for {counts}")?;
+        write!(
+            f,
+            "{time} after the stop the end is in stage {}",
+            self.stage
+        )?;
+        if self.is_over_limit {
+            f.write_str(", over its limit")?;
+        }
+        let waits = self.stage.waits_for();
+        write!(f, ", which waits {waits}: {counts}")?;
         self.write_names(f, |_| true)
     }
 }
@@ -384,6 +398,8 @@ impl Inner {
         let behind = holds + tasks + self.shared.gates.waiting();
         Unfinished {
             stopping_for,
+            stage: self.quiesce.phase().stage().unwrap_or_default(),
+            is_over_limit: false,
             events: left.saturating_sub(holds + tasks),
             holds,
             tasks,
@@ -428,12 +444,22 @@ pub(crate) struct DrainReports {
     told: u32,
     /// The event sources were asked for the next one.
     asked: bool,
+    /// When the stage that the end is in has its limit.
+    limit_at: Option<Instant>,
 }
 
 impl DrainReports {
+    /// The end is in a stage whose limit is then.
+    pub(crate) fn set_limit(&mut self, limit_at: Option<Instant>) {
+        if std::mem::replace(&mut self.limit_at, limit_at) != limit_at {
+            self.asked = false;
+        }
+    }
+
     /// When the next report is due, by when the stop was asked for.
     fn due(&self, stop_at: Instant) -> Instant {
-        stop_at + REPORT_PERIOD * (self.told + 1)
+        let due = stop_at + REPORT_PERIOD * (self.told + 1);
+        self.limit_at.map_or(due, |limit_at| limit_at.min(due))
     }
 
     /// How long until there is something to do.
@@ -451,21 +477,36 @@ impl DrainReports {
 
     /// Asks, or tells, if that is due; of a run that has not ended.
     pub(crate) fn look(&mut self, inner: &Arc<Inner>, stop_at: Option<Instant>, now: Instant) {
-        let (Some(hook), Some(stop_at)) = (&inner.config.drain_hook, stop_at) else {
+        let Some(stop_at) = stop_at.filter(|_| inner.config.drain_hook.is_some()) else {
             return;
         };
         let due = self.due(stop_at);
         if !self.asked && now >= due - ANSWER_MAX {
             self.asked = true;
             ask(inner);
-        } else if self.asked && now >= due {
-            // This thread may have been late by several periods.
-            let periods = (now - stop_at).as_secs_f64() / REPORT_PERIOD.as_secs_f64();
-            (self.asked, self.told) = (false, periods as u32);
-            let mut unfinished = inner.unfinished(now - stop_at);
-            inner.answers.take_into(&mut unfinished);
-            hook(&unfinished);
+        } else if self.asked && now >= due && self.limit_at.is_none_or(|at| now < at) {
+            self.tell(inner, Some(stop_at), now, false);
         }
+    }
+
+    /// Tells. `is_over_limit`: since a stage has lasted to its limit.
+    pub(crate) fn tell(
+        &mut self,
+        inner: &Inner,
+        stop_at: Option<Instant>,
+        now: Instant,
+        is_over_limit: bool,
+    ) {
+        let (Some(hook), Some(stop_at)) = (&inner.config.drain_hook, stop_at) else {
+            return;
+        };
+        // This thread may have been late by several periods.
+        let periods = (now - stop_at).as_secs_f64() / REPORT_PERIOD.as_secs_f64();
+        (self.asked, self.told) = (false, periods as u32);
+        let mut unfinished = inner.unfinished(now - stop_at);
+        unfinished.is_over_limit = is_over_limit;
+        inner.answers.take_into(&mut unfinished);
+        hook(&unfinished);
     }
 }
 

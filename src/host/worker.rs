@@ -10,11 +10,12 @@
 use super::inner::Inner;
 use super::source::{AtEnd, Source, Visit};
 use super::sources::{Closed, Installed, Open};
+use super::stage::Stage;
 use crate::Cx;
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::cx::{self, Behind};
-use crate::host::quiesce::Phase;
+use crate::host::quiesce::{Decided, Phase};
 use crate::policy::numbers::{LOOK_QUANTA, PAUSES};
 use crate::policy::spin::Spin;
 use crate::sched::core::Core;
@@ -36,8 +37,10 @@ pub(crate) struct Worker {
     pub(super) gathered: Vec<Arc<dyn AtEnd>>,
     /// Turns that ran something since the last look at the event source.
     steps: u64,
-    /// The event source knows of the end.
-    draining: bool,
+    /// The event source knows of these stages of the end.
+    stages: &'static [Stage],
+    /// It has received all that had arrived when the end was asked for.
+    received: bool,
     /// It counts as one that rests: see [`super::quiesce`].
     rests: bool,
     /// Events that it has posted and executed, as it reported last.
@@ -136,7 +139,8 @@ impl Worker {
             inner,
             gathered: Vec::new(),
             steps: 0,
-            draining: false,
+            stages: &[],
+            received: false,
             rests: false,
             reported: (0, 0),
         }
@@ -270,22 +274,43 @@ impl Worker {
         self.core.publish();
     }
 
-    /// It has nothing to run: it rests, unless its event source has something under way. True if
-    /// the run is over.
-    fn begin_rest(&mut self) -> bool {
+    /// It has nothing to run: it rests, unless its event source has something under way.
+    fn begin_rest(&mut self) -> Decided {
         let is_quiet = {
             let mut open = self.inner.sources.lock(self.core.id);
             open.rests = open.source().is_quiet();
             open.rests
         };
         if !is_quiet {
-            return false;
+            return Decided::Nothing;
         }
         let core = &self.core;
         let now = (core.posted, core.executed + core.settled);
         let before = std::mem::replace(&mut self.reported, now);
         self.rests = true;
         (self.inner.quiesce).rest(core.id, now.0 - before.0, now.1 - before.1)
+    }
+
+    /// The end has come to this stage: tells the event source each stage that it does not know of,
+    /// and whether it has received what had arrived.
+    fn follow(&mut self, stage: Stage) {
+        while self.stages.last().is_none_or(|&last| last < stage) {
+            let known = self.stages.len() + 1;
+            self.stages = &Stage::ALL[..known];
+            self.with_source(|source, core| source.begin_stage(Stage::ALL[known - 1], core));
+            self.inner.quiesce.follows(self.core.id);
+        }
+        if !self.received && self.with_source(|source, _| source.has_received()) {
+            self.received = true;
+            if self.inner.quiesce.received() {
+                self.inner.begin_stage();
+            }
+        }
+    }
+
+    /// Whether the end was asked for, as far as it knows.
+    fn is_ending(&self) -> bool {
+        !self.stages.is_empty()
     }
 
     /// It may run something again.
@@ -439,10 +464,9 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
         worker.core.note_idle();
         return Next::Leave;
     }
-    if phase == Phase::Draining && !std::mem::replace(&mut worker.draining, true) {
+    if let Some(stage) = phase.stage() {
         // At once and not when idle: a core whose peers keep it busy would never be.
-        worker.with_source(|source, core| source.begin_drain(core));
-        worker.inner.quiesce.drains(worker.core.id);
+        worker.follow(stage);
     }
     if ran == Stepped::Ran {
         worker.spin.has_run();
@@ -457,12 +481,12 @@ fn go_on<const RETIRED: bool>(cx: &mut Cx, between: impl Fn(&mut Cx)) -> Next {
     }
     // A runtime that looks for its end must not spin past it, and a retired core has nothing to
     // spin for.
-    if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.draining && !RETIRED {
+    if worker.spin.goes_on(worker.core.clock.now_ns()) && !worker.is_ending() && !RETIRED {
         return Next::Spin;
     }
     // It would announce that it sleeps, on lines that all cores share, only to find that it must
     // not.
-    if !worker.draining && worker.core.is_tempted() {
+    if !worker.is_ending() && worker.core.is_tempted() {
         yield_to_model();
         worker.spin.stays();
         return Next::Spin;
@@ -491,10 +515,20 @@ fn tell(cx: &mut Cx) {
 
 /// Lies down; or leaves, if a runtime that looks for its end has nothing left.
 fn rest(worker: &mut Worker, phase: Phase) -> Next {
-    let ending = phase == Phase::Draining || worker.inner.config.exit_when_idle;
-    if ending && !worker.core.has_outbox() && worker.begin_rest() {
-        worker.inner.end();
-        return Next::Leave;
+    let ending = phase != Phase::Running || worker.inner.config.exit_when_idle;
+    if ending && !worker.core.has_outbox() {
+        match worker.begin_rest() {
+            Decided::Nothing => {}
+            Decided::Stage => {
+                worker.end_rest();
+                worker.inner.begin_stage();
+                return Next::Changed;
+            }
+            Decided::Over => {
+                worker.inner.end();
+                return Next::Leave;
+            }
+        }
     }
     if worker.lie_down(phase) {
         Next::Wait

@@ -53,6 +53,14 @@ impl Owner {
         }
     }
 
+    /// Whether the end of the peer's stream, or an error, has arrived behind all bytes.
+    pub(crate) fn has_ended(&self, fd: Fd) -> bool {
+        match self {
+            Owner::Kernel => socket::has_ended(fd),
+            Owner::Sim(net) => net.has_ended(fd),
+        }
+    }
+
     /// Where a listener or connection is bound: the port that port 0 became.
     pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
         match self {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
@@ -65,6 +66,13 @@ fn accept_all(mut accept: impl FnMut() -> Result<OwnedFd, Errno>) -> Vec<Fd> {
 /// What has arrived and waits in the kernel; 0 for what is no stream any more.
 pub(super) fn unread_bytes(fd: Fd) -> usize {
     rustix::io::ioctl_fionread(fd.borrow()).unwrap_or(0) as usize
+}
+
+/// Whether the peer has sent the end of its stream, or the connection has failed.
+pub(super) fn has_ended(fd: Fd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(fd.borrow(), PollFlags::RDHUP)];
+    let told = poll(&mut polled, Some(&Timespec::default()));
+    told.is_ok_and(|told| told > 0)
 }
 
 /// A TCP socket without Nagle's delay. Connections inherit that from their listener, which saves a

@@ -150,7 +150,7 @@ impl Cx {
         let (here, poster) = (control(self.core_id()), self.poster());
         // What is not connected is dropped here, in the handler that asked, outside the runtime.
         let (connected, _left) = super::with_driver(self, |driver, core| {
-            if driver.draining {
+            if driver.is_ending() {
                 return (Err(super::ending()), Some(connecting));
             }
             let key = match driver.connect(addr, connecting) {

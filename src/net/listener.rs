@@ -226,7 +226,7 @@ impl Cx {
         let all = (0..self.cores()).map(CoreId::of);
         let poster = self.poster();
         let (cores, fds, bound) = super::with_driver(self, |driver, _| {
-            if driver.draining {
+            if driver.is_ending() {
                 return Err(super::ending());
             }
             let cores: Vec<CoreId> = match acceptors {
@@ -245,6 +245,7 @@ impl Cx {
             closed: AtomicBool::new(false),
             poster: poster.clone(),
         });
+        poster.inner.quiesce.has_connections();
         Registry::of_runtime(&poster.inner).add_listener(Arc::downgrade(&listening));
         for (&core, sent) in cores.iter().zip(fds) {
             let listening = Arc::clone(&listening);

@@ -385,8 +385,8 @@ impl Stream {
     ///
     /// **A stop** of the runtime ends receiving on both, as it does on any stream. What was
     /// received before is sent, and then the ends; the run waits for that up to its drain deadline,
-    /// also for a peer that does not read. A stream that [receives through the
-    /// stop](Self::receive_through_stop) goes on until its peer's end.
+    /// also for a peer that does not read. A stream that is [under way](Self::set_under_way) goes on
+    /// until its peer's end, for as long as the stage [drain](crate::Stage::Drain) lasts.
     ///
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///

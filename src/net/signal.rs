@@ -98,7 +98,7 @@ impl Cx {
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        if super::with_driver(self, |driver, _| driver.draining)? {
+        if super::with_driver(self, |driver, _| driver.is_ending())? {
             return Err(super::ending());
         }
         let watching = Arc::new(Watching {

@@ -4,7 +4,7 @@
 //! check and delegate: what a connection is, and which core may touch which half of it, is in
 //! [`super::conn`].
 
-use super::conn::{ColorHalf, Conn, Next, Phase};
+use super::conn::{AtStop, ColorHalf, Conn, Next, Phase};
 use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
@@ -35,6 +35,7 @@ pub struct Incoming {
 
 impl Incoming {
     pub(super) fn new(fd: Fd, home: CoreId, owner: Owner, poster: Poster) -> Incoming {
+        poster.inner.quiesce.has_connections();
         let key = Registry::of_runtime(&poster.inner).add(home, fd, owner.clone());
         Incoming {
             fd: Some(fd),
@@ -130,8 +131,9 @@ impl fmt::Debug for Incoming {
 /// callbacks panics, or it is dropped while a panic unwinds, the connection is reset: its peer does
 /// not take a part for the whole.
 ///
-/// When the runtime is asked to stop, receives are canceled: `on_data` gets the error `ECANCELED`,
-/// also of a connection that is paused; see [`receive_through_stop`](Self::receive_through_stop).
+/// When the runtime is asked to stop, what has arrived is received, and no more unless the connection
+/// is [under way](Self::set_under_way). Then, in the stage [close](crate::Stage::Close), `on_data`
+/// gets the error `ECANCELED`, also of a connection that is paused. Until then it may be written to.
 /// Callbacks that are left when the runtime is dropped are dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
@@ -300,18 +302,64 @@ impl Stream {
         Ok(())
     }
 
-    /// From now on a stop of the runtime does not cancel this connection's receives: for protocols
-    /// in which a peer has a say until the end. The run then waits for the connection to be closed,
-    /// or for the peer to end it, up to the builder's drain deadline.
+    /// Says whether the connection is under way: its peer is in the middle of a message, say. If it
+    /// is when the runtime is asked to stop, receiving goes on until it is not any more, for as
+    /// long as the stage [drain](crate::Stage::Drain) lasts. Of a connection that is not under way,
+    /// no more is received after a stop than had arrived by then. `false` at first.
     ///
-    /// A connection that has been told of the stop before stays so: call this before
-    /// [`on_data`](Self::on_data).
+    /// ```
+    /// use mely::net::{LengthPrefixed, RecvBuf, Session, Stream, Then};
+    /// use mely::Cx;
+    ///
+    /// /// Each message is stored, also one whose end comes after a stop.
+    /// struct Store(LengthPrefixed, Vec<Vec<u8>>);
+    ///
+    /// impl Session for Store {
+    ///     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+    ///         self.0.push(&data);
+    ///         while let Ok(Some(message)) = self.0.next_frame() {
+    ///             self.1.push(message.to_vec());
+    ///         }
+    ///         // Not refused: this is the connection's color.
+    ///         let _ = stream.set_under_way(cx, !self.0.rest().is_empty());
+    ///         Then::Continue
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Refused`] outside the connection's color.
-    pub fn receive_through_stop(&self, cx: &mut Cx) -> Result<(), Refused> {
+    pub fn set_under_way(&self, cx: &mut Cx, is_under_way: bool) -> Result<(), Refused> {
         self.conn.colored.check(cx)?;
-        self.conn.receive_through_stop();
+        let at_stop = match is_under_way {
+            true => AtStop::GoesOn,
+            false => AtStop::Rests,
+        };
+        self.conn.set_at_stop(cx, at_stop);
+        Ok(())
+    }
+
+    /// It is a task's: unless it is under way, it is told the end once all is received after a
+    /// stop.
+    pub(crate) fn is_for_a_task(&self, cx: &mut Cx) {
+        if self.conn.at_stop() == AtStop::Rests {
+            self.conn.set_at_stop(cx, AtStop::Told);
+        }
+    }
+
+    /// The connection is under way from now on. Calls `f`, once, when all has been given to
+    /// `on_data` that had arrived when the runtime was asked to stop.
+    pub(crate) fn on_arrived<F>(&self, cx: &mut Cx, f: F) -> Result<(), Refused>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let before = {
+            let mut colored = self.conn.colored.borrow(cx)?;
+            let is_open = colored.phase == Phase::Open;
+            is_open.then(|| colored.on_arrived.replace(Box::new(f)))
+        };
+        drop(before);
+        self.conn.set_at_stop(cx, AtStop::GoesOn);
         Ok(())
     }
 
@@ -354,9 +402,7 @@ impl Stream {
     fn receive(&self, cx: &mut Cx, wanted: bool) {
         self.conn.note_wanted(cx, wanted);
         Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
-            if !Arc::clone(&conn).receive(driver, wanted) {
-                conn.canceled(&mut driver.here, core);
-            }
+            conn.receive(driver, core, wanted);
         });
     }
 

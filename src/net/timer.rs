@@ -820,7 +820,7 @@ mod simulated {
                 cx.stop();
                 // Once the core has heard of it.
                 cx.post(Color::from(2), move |cx| {
-                    let draining = Driver::with(cx.worker(), |driver, _| driver.draining);
+                    let draining = Driver::with(cx.worker(), |driver, _| driver.is_ending());
                     assert!(draining.unwrap());
                     let witness = given.witness(cx.poster());
                     let never = Callback::anonymous(COLOR, move |_| drop(witness));

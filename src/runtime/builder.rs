@@ -8,6 +8,7 @@ use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
 use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
+use crate::host::stage::{Stage, StageLimits};
 use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
 use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, SPIN_NS, WAKE_NS, WATCH_NS};
@@ -118,6 +119,7 @@ impl Builder {
                 slow: None,
                 watch_period: Duration::from_nanos(WATCH_NS),
                 drain_deadline: Duration::from_secs(10),
+                stage_limits: StageLimits::default(),
                 drain_hook: None,
                 exit_when_idle: false,
                 spin_ns: 0,
@@ -397,16 +399,44 @@ impl Builder {
         self
     }
 
-    /// How long what is queued may take to drain once the runtime was asked to stop; 10 s by
-    /// default. What is left then is named by `run`
+    /// How long the whole end may take once the runtime was asked to stop; 10 s by default. Then
+    /// the run is cut short, and `run` names the obstacles
     /// ([`RunError::Deadline`](crate::RunError::Deadline)).
     pub fn drain_deadline(mut self, deadline: Duration) -> Builder {
         self.config.drain_deadline = deadline;
         self
     }
 
+    /// Limits how long one stage of the end may last, from when it begins. By default the stages
+    /// [receive](Stage::Receive), [drain](Stage::Drain) and [close](Stage::Close) have a fifth, a
+    /// half and a tenth of the [deadline](Self::drain_deadline), which ends all of them; and
+    /// [flush](Stage::Flush) has the time that is left.
+    ///
+    /// A stage ends as soon as it has nothing to wait for. If it lasts until its limit, the hook of
+    /// [`on_drain`](Self::on_drain) is told, and the next stage begins: input that had arrived and
+    /// was not read by then stays unread, and work that is under way goes on beside the next
+    /// stages. After the last stage the run is cut short. A run without connections and listeners
+    /// has no other stage than drain, which only the deadline limits.
+    ///
+    /// ```
+    /// use mely::{Runtime, Stage};
+    /// use std::time::Duration;
+    /// // A client may take a minute for its upload, and each other client waits for that.
+    /// let builder = Runtime::builder()
+    ///     .drain_deadline(Duration::from_secs(75))
+    ///     .stage_limit(Stage::Drain, Duration::from_secs(60))
+    ///     .on_drain(|unfinished| eprintln!("{unfinished}"));
+    /// # builder.build()?;
+    /// # Ok::<(), mely::BuildError>(())
+    /// ```
+    pub fn stage_limit(mut self, stage: Stage, limit: Duration) -> Builder {
+        self.config.stage_limits.set(stage, limit);
+        self
+    }
+
     /// Calls `hook` once a second while the run drains, with the events, holds, tasks and other
     /// things that the end waits for. The first call comes a second after the stop was asked for.
+    /// Also calls it at once when the limit of a [stage](Self::stage_limit) has passed.
     /// On the thread that called `run`. If the hook panics the run is cut short, as with
     /// [`on_slow_handler`](Self::on_slow_handler). A runtime that ends by itself
     /// ([`exit_when_idle`](Self::exit_when_idle)) and was not asked to stop reports nothing.

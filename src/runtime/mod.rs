@@ -215,9 +215,10 @@ impl fmt::Display for RunError {
                 blocking_stuck,
                 unfinished,
             } => {
+                let stage = unfinished.stage;
                 write!(
                     f,
-                    "not drained by the deadline: {events_left} events were left"
+                    "not drained by the deadline, in stage {stage}: {events_left} events were left"
                 )?;
                 if *keep_alives_left > 0 {
                     write!(f, ", and {keep_alives_left} keep-alives")?;

@@ -9,6 +9,7 @@ use crate::color::CoreId;
 use crate::host::inner::{Inner, Outcome};
 use crate::host::panics::{catching, discard_payload};
 use crate::host::pool::spawn;
+use crate::host::quiesce::Phase;
 use crate::host::unfinished::{DrainReports, Obstacle, Unfinished};
 use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
@@ -161,18 +162,22 @@ impl Leaving {
 enum Decision {
     /// Waits, at most for this time if there is one, and decides anew.
     Wait(Option<Duration>),
-    /// Ends the run: the deadline for draining has passed.
+    /// Ends the stage that the end is in: its limit has passed.
+    EndStage(Phase),
+    /// Ends the run: the deadline for draining has passed, or the limit of the last stage.
     Force,
     /// Waits no longer: cores that have not left are left behind.
     GiveUp,
 }
 
 /// Decides that. `ended_for`: for how long cores could leave, if the run has ended; `stopping_for`:
-/// how long ago its end was asked for, if it was; `in_handlers`: whether all cores that have not
-/// left are in a handler.
+/// how long ago its end was asked for, if it was; `stage`: the stage of the end, if that has a
+/// limit, and how much of it is left; `in_handlers`: whether all cores that have not left are in a
+/// handler.
 fn decide(
     ended_for: Option<Duration>,
     stopping_for: Option<Duration>,
+    stage: Option<(Phase, Duration)>,
     drain_deadline: Duration,
     in_handlers: impl FnOnce() -> bool,
 ) -> Decision {
@@ -185,7 +190,11 @@ fn decide(
     }
     match stopping_for.map(|time| drain_deadline.saturating_sub(time)) {
         Some(Duration::ZERO) => Decision::Force,
-        left => Decision::Wait(left),
+        left => match stage {
+            Some((Phase::Flushing, Duration::ZERO)) => Decision::Force,
+            Some((stage, Duration::ZERO)) => Decision::EndStage(stage),
+            stage => Decision::Wait(shorter(left, stage.map(|(_, left)| left))),
+        },
     }
 }
 
@@ -201,6 +210,8 @@ fn supervise(inner: &Arc<Inner>, started: usize) -> Supervised {
     let mut processors = (inner.config.follow_processors).then(|| Processors::new(Instant::now()));
     let mut supervised = Supervised::default();
     let mut leaving = Leaving::default();
+    // The stage of the end, and since when.
+    let mut stage_since: Option<(Phase, Instant)> = None;
     let mut outcome = inner.outcome.lock().unwrap();
     while outcome.left.len() < started {
         let now = Instant::now();
@@ -212,8 +223,29 @@ fn supervise(inner: &Arc<Inner>, started: usize) -> Supervised {
             staying.all(|core| running(inner, core).is_some())
         };
         let deadline = inner.config.drain_deadline;
-        let at_most = match decide(ended_for, stopping_for, deadline, in_handlers) {
+        let limit_at = stop_at.and(inner.stage_limit()).and_then(|(stage, limit)| {
+            let (_, since) = *(stage_since)
+                .filter(|&(its, _)| its == stage)
+                .get_or_insert((stage, now));
+            stage_since = Some((stage, since));
+            Some((stage, since.checked_add(limit)?))
+        });
+        reports.set_limit(limit_at.map(|(_, limit_at)| limit_at));
+        let stage = limit_at.map(|(stage, at)| (stage, at.saturating_duration_since(now)));
+        let at_most = match decide(ended_for, stopping_for, stage, deadline, in_handlers) {
             Decision::Wait(at_most) => at_most,
+            Decision::EndStage(stage) => {
+                drop(outcome);
+                if supervised.panic.is_none() {
+                    let told = catch_unwind(AssertUnwindSafe(|| {
+                        reports.tell(inner, stop_at, now, true);
+                    }));
+                    supervised.panic = told.err().inspect(|_| inner.force());
+                }
+                inner.end_stage(stage);
+                outcome = inner.outcome.lock().unwrap();
+                continue;
+            }
             Decision::Force => {
                 drop(outcome);
                 let late = Late::now(inner, stopping_for.unwrap_or_default());
@@ -393,7 +425,7 @@ mod tests {
 
     #[test]
     fn cores_that_stay_are_given_up_after_a_while() {
-        let ended = |time, stuck| decide(Some(time), Some(Duration::MAX), NS, || stuck);
+        let ended = |time, stuck| decide(Some(time), Some(Duration::MAX), None, NS, || stuck);
         let again = Decision::Wait(Some(LEAVE_LOOK));
         for (time, in_handlers, not_all) in [
             (Duration::ZERO, again, again),
@@ -435,7 +467,7 @@ mod tests {
     #[test]
     fn the_deadline_counts_from_the_stop() {
         let deadline = Duration::from_secs(3);
-        let stopping = |time| decide(None, time, deadline, || true);
+        let stopping = |time| decide(None, time, None, deadline, || true);
         assert_eq!(stopping(None), Decision::Wait(None));
         assert_eq!(stopping(Some(NS)), Decision::Wait(Some(deadline - NS)));
         assert_eq!(stopping(Some(deadline - NS)), Decision::Wait(Some(NS)));

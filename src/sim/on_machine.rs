@@ -12,8 +12,8 @@ use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::cx::{has_host, outside};
 use crate::host::inner::Inner;
-use crate::host::quiesce::Phase;
 use crate::host::source::Source;
+use crate::host::stage::Stage;
 use crate::host::unfinished::UnderWay;
 use crate::host::watchdog::Watchdog;
 use crate::host::worker::{Next, Worker, go_on_once};
@@ -331,8 +331,8 @@ impl Source for OffTheClock {
         uncharged(|| self.driver.working_changed(core));
     }
 
-    fn begin_drain(&mut self, core: &mut Core) {
-        uncharged(|| self.driver.begin_drain(core));
+    fn begin_stage(&mut self, stage: Stage, core: &mut Core) {
+        uncharged(|| self.driver.begin_stage(stage, core));
         self.outside.close(self.core);
     }
 
@@ -360,7 +360,8 @@ fn watch(inner: &Arc<Inner>, late: &Rc<Cell<Option<Late>>>) -> mely_hardware::Ti
         if shared.idle.vigil.any_busy(&shared.cores) {
             watchdog.look(&inner, now_ns);
         }
-        if inner.quiesce.phase() == Phase::Draining {
+        // Without a network there is one stage.
+        if inner.quiesce.phase().stage().is_some() {
             let since_ns = *stopping_since_ns.get_or_insert(now_ns);
             if u128::from(now_ns - since_ns) >= inner.config.drain_deadline.as_nanos() {
                 let stopping_for = Duration::from_nanos(now_ns - since_ns);

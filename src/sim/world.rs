@@ -114,6 +114,8 @@ pub(super) struct World {
     looks: u32,
     /// When the end was asked for.
     stopping_since_ns: Option<u64>,
+    /// Since when the end is in this stage.
+    stage_since_ns: Option<(Phase, u64)>,
     /// Reports of the drain so far.
     reports: u32,
     pub(super) late: Option<Late>,
@@ -290,6 +292,7 @@ impl VirtualCores {
             look_at_ns: 0,
             looks: 0,
             stopping_since_ns: None,
+            stage_since_ns: None,
             reports: 0,
             late: None,
             broken: None,
@@ -432,6 +435,7 @@ impl World {
         while self.broken.is_none()
             && self.steps < self.steps_max
             && !self.is_late()
+            && !self.is_stage_late()
             && !self.is_watch_due()
             && !self.is_report_due()
         {
@@ -689,7 +693,7 @@ impl World {
 
     /// Whether the run should have drained by now, and has not.
     fn is_late(&mut self) -> bool {
-        if self.inner.quiesce.phase() != Phase::Draining {
+        if self.inner.quiesce.phase().stage().is_none() {
             return false;
         }
         let now_ns = self.now_ns();
@@ -697,11 +701,34 @@ impl World {
         u128::from(now_ns - since_ns) >= self.inner.config.drain_deadline.as_nanos()
     }
 
-    /// Ends the run by force if it has not drained in time.
+    /// Whether the stage that the end is in should be over by now, and is not.
+    fn is_stage_late(&mut self) -> bool {
+        let now_ns = self.now_ns();
+        self.stage_limit_ns()
+            .is_some_and(|limit_ns| limit_ns <= now_ns)
+    }
+
+    /// When that is, if it has a limit.
+    fn stage_limit_ns(&mut self) -> Option<u64> {
+        let (phase, limit) = self.inner.stage_limit()?;
+        let now_ns = self.now_ns();
+        let (_, since_ns) = *(self.stage_since_ns)
+            .filter(|&(its, _)| its == phase)
+            .get_or_insert((phase, now_ns));
+        self.stage_since_ns = Some((phase, since_ns));
+        since_ns.checked_add(u64::try_from(limit.as_nanos()).ok()?)
+    }
+
+    /// Ends the run by force if it has not drained in time, or only a stage of its end.
     fn look_at_deadline(&mut self) {
-        if self.is_late() {
+        let is_stage_late = self.is_stage_late();
+        let phase = self.inner.quiesce.phase();
+        if self.is_late() || is_stage_late && phase == Phase::Flushing {
             self.late = Some(Late::now(&self.inner, self.stopping_for()));
             self.inner.force();
+        } else if is_stage_late {
+            self.tell_drain(true);
+            self.inner.end_stage(phase);
         }
     }
 
@@ -726,17 +753,20 @@ impl World {
 
     /// Reports what the end waits for, if that is due.
     fn report(&mut self) {
+        if self.is_report_due() {
+            let periods = self.stopping_for().as_nanos() / REPORT_PERIOD.as_nanos();
+            self.reports = periods as u32;
+            self.tell_drain(false);
+        }
+    }
+
+    fn tell_drain(&self, is_over_limit: bool) {
         let Some(hook) = &self.inner.config.drain_hook else {
             return;
         };
-        if !self.is_report_due() {
-            return;
-        }
         let now_ns = self.now_ns();
-        let stopping_for = self.stopping_for();
-        let periods = stopping_for.as_nanos() / REPORT_PERIOD.as_nanos();
-        self.reports = periods as u32;
-        let mut unfinished = self.inner.unfinished(stopping_for);
+        let mut unfinished = self.inner.unfinished(self.stopping_for());
+        unfinished.is_over_limit = is_over_limit;
         for core in &self.cores {
             // One that is in the middle of a step does not answer.
             if let Some(worker) = &core.worker {
@@ -764,13 +794,13 @@ impl World {
             let ns = u64::try_from(self.inner.config.drain_deadline.as_nanos()).ok()?;
             since_ns.checked_add(ns)
         });
-        let report_ns = self.report_ns();
+        let (report_ns, limit_ns) = (self.report_ns(), self.stage_limit_ns());
         let due = |core| self.inner.sources.lock(core).source().next_ns();
         let watched_ns: SmallVec<[u64; 16]> = self.computing().filter_map(due).collect();
         let moments = self.cores.iter_mut().filter_map(VirtualCore::next_ns);
         // A core is never busy for ever.
         let later = moments.chain(look_ns).chain(deadline_ns);
-        let later = later.chain(report_ns).chain(watched_ns);
+        let later = later.chain(report_ns).chain(limit_ns).chain(watched_ns);
         let later = later.filter(|&ns| ns > now_ns);
         later.min()
     }

@@ -274,10 +274,113 @@ fn stop_and_rest() {
     });
 }
 
+/// Two cores are the last to rest in a stage, at once, and report on different lines.
+#[test]
+fn two_end_a_stage() {
+    Model {
+        name: "shutdown::two_end_a_stage",
+        preemptions_max: 3,
+        iterations_min: 10,
+    }
+    .explore(|| {
+        let ending = Arc::new(Ending::in_stages(5));
+        for core in 1..4 {
+            assert!(!ending.rest_in_stage(core, 0, 0), "ORACLE: others run");
+        }
+        let other = Arc::clone(&ending);
+        let other = thread::spawn(move || other.rest_in_stage(4, 0, 0));
+        let ends = ending.rest_in_stage(0, 0, 0);
+        let ends = [ends, other.join().unwrap()];
+        assert_eq!(ending.stage(), Some("close"), "ORACLE: not the next stage");
+        let told = ends.iter().filter(|ends| **ends).count();
+        assert_eq!(told, 1, "ORACLE: who begins a stage wakes all");
+    });
+}
+
+/// A stage begins while its five cores rest. One follows and rests at once. The others are woken,
+/// and the event source of the first posts once more.
+#[test]
+fn follow_and_rest() {
+    Model {
+        name: "shutdown::follow_and_rest",
+        preemptions_max: 3,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let ending = Arc::new(Ending::in_stages(5));
+        let ends = (0..5).filter(|&core| ending.rest_in_stage(core, 0, 0));
+        assert_eq!(ends.count(), 1);
+        let follow = |ending: &Ending, core: usize, events: u64| {
+            ending.run(core);
+            assert_eq!(
+                ending.stage(),
+                Some("close"),
+                "ORACLE: ends before all follow"
+            );
+            ending.follows(core);
+            ending.rest_in_stage(core, events, events)
+        };
+        let others = Arc::clone(&ending);
+        let others = thread::spawn(move || {
+            (1..4).for_each(|core| _ = follow(&others, core, 0));
+            follow(&others, 0, 1)
+        });
+        let ends = [follow(&ending, 4, 0), others.join().unwrap()];
+        assert!(ends.contains(&true), "ORACLE: nobody ends it");
+        assert_eq!(ending.stage(), Some("flush"), "ORACLE: nobody ends it");
+    });
+}
+
+/// Two cores go through all stages, of which each wakes both.
+#[test]
+fn all_stages() {
+    Model {
+        name: "shutdown::all_stages",
+        preemptions_max: 1,
+        iterations_min: 50,
+    }
+    .explore(|| {
+        let oracle = Oracle::new();
+        let world = World::new(Plan {
+            stealing: Stealing::Off,
+            ..Plan::cores(2)
+        });
+        world.has_connections();
+        let [mut zero, mut one] = [0, 1].map(|core| world.core(core));
+        oracle.event(0, 0).post_from(&world.poster(), &SHORT, THERE);
+        world.stop();
+        let driven = thread::spawn(move || one.drive());
+        zero.drive();
+        driven.join().unwrap();
+        assert!(world.ended());
+        oracle.assert_ran(THERE, &[(0, 1)]);
+        all_has_run(world, zero, &oracle);
+    });
+}
+
 #[test]
 fn finds_rests_undrained() {
     must_fail("shutdown::last_to_drain", "rests undrained", &["ORACLE"]);
     must_fail("shutdown::stop_and_rest", "rests undrained", &["ORACLE"]);
+    must_fail("shutdown::follow_and_rest", "rests undrained", &["ORACLE"]);
+}
+
+#[test]
+fn finds_a_stage_that_is_ended_twice() {
+    must_fail(
+        "shutdown::two_end_a_stage",
+        "stage ended twice",
+        &["ORACLE"],
+    );
+}
+
+#[test]
+fn finds_a_stage_at_which_nobody_is_woken() {
+    must_fail(
+        "shutdown::all_stages",
+        "nobody woken at a stage",
+        &["deadlock"],
+    );
 }
 
 #[test]

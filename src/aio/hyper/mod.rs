@@ -4,11 +4,11 @@
 //! [`ColorExecutor`] spawns hyper's tasks in a color, and [`TaskTimer`] has mely's time. hyper's
 //! connections are futures: a task of the stream's color polls them.
 //!
-//! **At a stop** a stream's reads fail, and hyper gives up what it was answering. A server that
-//! answers first calls [`Stream::receive_through_stop`](crate::net::Stream::receive_through_stop)
-//! before it makes its stream, and hyper's `graceful_shutdown` when
-//! [`stopping`](crate::stopping) is ready, as `examples/hyper.rs` does. The run then waits for
-//! its connections, up to the builder's drain deadline.
+//! **At a stop** each request that had arrived is read, and then a stream's reads fail: hyper gives
+//! up a request that it has not answered by then. A server that answers first asks its stream for
+//! [`AsyncStream::stopping`](super::AsyncStream::stopping) before it gives the stream to hyper, and
+//! calls hyper's `graceful_shutdown` when that is ready, as `examples/hyper.rs` does. The run then
+//! waits for its connections, until the limit of the stage [drain](crate::Stage::Drain).
 //!
 //! ```
 //! use http_body_util::{BodyExt, Full};

@@ -106,6 +106,11 @@ impl SimNet {
         self.with(|net| net.shutdown(fd, how));
     }
 
+    /// Whether the end of a connection of its own has come, or an error.
+    pub(in crate::io) fn has_ended(&self, fd: Fd) -> bool {
+        self.with(|net| net.has_ended(fd))
+    }
+
     /// Where a descriptor of its own is bound.
     pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
         Ok(self.with(|net| net.local_addr(fd))?)

@@ -238,6 +238,11 @@ impl Net {
         self.stream(fd).map_or(0, |stream| stream.inbox.len())
     }
 
+    pub(super) fn has_ended(&mut self, fd: Fd) -> bool {
+        let ended = |stream: &mut Stream| stream.ended || stream.reset;
+        self.stream(fd).is_ok_and(ended)
+    }
+
     /// Between 1 and `len` bytes move.
     fn portion(&mut self, len: usize) -> usize {
         let most = len.min(self.move_bytes_max).max(1);

@@ -47,6 +47,7 @@ impl Conn {
                 return;
             }
             colored.phase = Phase::Closing;
+            colored.aborted |= at_once;
             colored.broken |= at_once && colored.queued_bytes > 0;
             if at_once {
                 colored.gathers = false;
@@ -57,6 +58,7 @@ impl Conn {
                 on_data: colored.on_data.take(),
                 on_drained: None,
                 after_received: std::mem::take(&mut colored.after_received),
+                on_arrived: colored.on_arrived.take(),
                 after_panic: colored.panicked,
             };
             let (sending, broken) = (colored.sending, colored.broken);
@@ -82,10 +84,11 @@ impl Conn {
 
     /// Tells the home core to close; nothing of the color's is under way any more.
     pub(super) fn go_home(self: Arc<Conn>, cx: &mut Cx) {
-        let (broken, dropped) = {
+        let (broken, may_linger, dropped) = {
             let mut colored = self.in_color(cx);
             colored.phase = Phase::Closed;
-            (colored.broken, colored.take_callbacks())
+            let may_linger = !colored.broken && !colored.aborted;
+            (colored.broken, may_linger, colored.take_callbacks())
         };
         if broken {
             self.owner.reset(self.fd);
@@ -93,31 +96,60 @@ impl Conn {
         self.forget_idle(cx);
         let home = control(self.home());
         cx.post_own(home, move |cx: &mut Cx| {
-            Driver::with(cx.worker(), |driver, _| self.close_at_home(driver));
+            Driver::with(cx.worker(), |driver, _| {
+                self.close_at_home(driver, may_linger);
+            });
         });
         let mut drops = InTurn::default();
         dropped.drop_each(&mut drops);
         drops.end();
     }
 
-    fn close_at_home(&self, driver: &mut Driver) {
-        let mut home = self.at_home.borrow(&mut driver.here);
-        if std::mem::replace(&mut home.closing, true) {
-            return;
-        }
-        if let Some(key) = home.kept.take() {
-            // Not the last: our caller has one.
-            drop(driver.kept.remove(key));
-        }
-        match home.recv {
-            Some(op) => {
-                home.canceling = true;
-                driver.cancel(op);
+    /// Closes; a connection that `may_linger` and has unread input after a stop lingers first.
+    fn close_at_home(self: &Arc<Conn>, driver: &mut Driver, may_linger: bool) {
+        let has_unread = may_linger && driver.is_ending() && driver.unread_bytes(self) > 0;
+        let (op, lingers) = {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            if std::mem::replace(&mut home.closing, true) {
+                return;
             }
+            if let Some(key) = home.kept.take() {
+                // Not the last: our caller has one.
+                drop(driver.kept.remove(key));
+            }
+            if home.arrival.end() {
+                driver.arriving -= 1;
+            }
+            home.lingers = has_unread;
+            home.canceling |= home.recv.is_some() && !home.lingers;
+            (home.recv, home.lingers)
+        };
+        match op {
+            _ if lingers => {
+                self.owner.shutdown(self.fd, How::Write);
+                driver.linger(Arc::clone(self));
+                if op.is_none() {
+                    Arc::clone(self).start_recv(driver);
+                }
+            }
+            Some(op) => driver.cancel(op),
             None => {
                 self.closed.store(true, Ordering::Relaxed);
                 driver.backend.close(self.fd);
             }
+        }
+    }
+
+    /// It has lingered for long enough.
+    pub(in crate::net) fn end_lingering(&self, driver: &mut Driver) {
+        let op = {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            home.lingers = false;
+            home.canceling = home.recv.is_some();
+            home.recv
+        };
+        if let Some(op) = op {
+            driver.cancel(op);
         }
     }
 

@@ -206,7 +206,7 @@ impl Conn {
             has_more || home.ended || home.closing
         };
         // A stop is told as such.
-        if is_over || driver.draining {
+        if is_over || driver.is_ending() {
             return;
         }
         self.received(Err(timed_out(limit)), &mut driver.here, core);

@@ -46,6 +46,7 @@ impl ColorHalf {
             on_data: self.on_data.take(),
             on_drained: self.on_drained.take(),
             after_received: std::mem::take(&mut self.after_received),
+            on_arrived: self.on_arrived.take(),
             after_panic: self.panicked,
         }
     }
@@ -57,6 +58,7 @@ pub(super) struct Callbacks {
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
     pub(super) after_received: Vec<AfterReceived>,
+    pub(super) on_arrived: Option<AfterReceived>,
     /// The connection is over since the application has panicked.
     pub(super) after_panic: bool,
 }
@@ -66,7 +68,7 @@ impl Callbacks {
         let after_panic = self.after_panic;
         drops.run(|| drop(LateDrop::new(self.on_data, after_panic)));
         drops.run(|| drop(LateDrop::new(self.on_drained, after_panic)));
-        for callback in self.after_received {
+        for callback in self.after_received.into_iter().chain(self.on_arrived) {
             drops.run(|| drop(LateDrop::new(callback, after_panic)));
         }
     }

@@ -68,6 +68,11 @@ pub(super) struct ColorHalf {
     on_drained: Option<OnDrained>,
     /// A callback for each of the home half's marks, in their order.
     pub(super) after_received: Vec<AfterReceived>,
+    /// Called when all has been given to the application that had arrived when the runtime was
+    /// asked to stop, if the connection is under way.
+    pub(super) on_arrived: Option<AfterReceived>,
+    /// It is closed at once.
+    aborted: bool,
     pub(super) drained_handler: Option<&'static Handler>,
     pub(super) queue: VecDeque<SendBuf>,
     /// Bytes in `queue`, and in the send under way if the kernel has not taken all of it at once.
@@ -107,6 +112,8 @@ impl ColorHalf {
             on_data: None,
             on_drained: None,
             after_received: Vec::new(),
+            on_arrived: None,
+            aborted: false,
             drained_handler: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -147,17 +154,50 @@ struct HomeHalf {
     unasked_bytes: usize,
     /// The application has been told the end of the stream, or an error.
     ended: bool,
+    /// The application wants to receive, or has wanted to.
+    was_wanted: bool,
+    arrival: Arrival,
+    /// The runtime is ending, and the application is told the end, once.
+    tells_end: bool,
     closing: bool,
+    /// It is being closed, and what it receives is thrown away.
+    lingers: bool,
     /// Under which key the driver keeps the connection, if it is detached.
     kept: Option<usize>,
+}
+
+/// What becomes of a connection's receives after a stop, once all is received that had arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtStop {
+    /// They rest until the application is told the end.
+    Rests,
+    /// The application is told the end at once: a task, for which the stage drain would wait.
+    Told,
+    /// They go on: the connection is under way.
+    GoesOn,
+}
+
+/// Whether all is received that had arrived when the runtime was asked to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Arrival {
+    /// It was not asked to stop, or nothing has been received here.
+    #[default]
+    NotAsked,
+    /// Once so many bytes are received, and `with_end` behind them the end of the stream, or an
+    /// error. `is_late`: the connection was first received from after the stop.
+    Until {
+        bytes: u64,
+        with_end: bool,
+        is_late: bool,
+    },
+    Done,
 }
 
 /// A connection.
 pub(super) struct Conn {
     pub(super) fd: Fd,
-    /// A stop does not cancel its receives. Set in its color, and seen by its home with the stop
-    /// that was asked for after that.
-    through_stop: AtomicBool,
+    /// An [`AtStop`]; set in its color.
+    at_stop: AtomicU32,
     pub(super) owner: Owner,
     /// Set once by `on_data`, before the first receive starts.
     pub(super) read_handler: OnceLock<&'static Handler>,
@@ -185,7 +225,7 @@ impl Conn {
         unique: Option<UniqueColor>,
     ) -> Arc<Conn> {
         let conn = Arc::new(Conn {
-            through_stop: AtomicBool::new(false),
+            at_stop: AtomicU32::new(AtStop::Rests as u32),
             fd,
             owner,
             read_handler: OnceLock::new(),

@@ -7,14 +7,14 @@
 //! event of the color behind the data, and it goes home behind any pause: so what arrives after a
 //! pause was received before it.
 
-use super::{ColorHalf, Conn, Doubt, HomeHalf, Phase};
+use super::{Arrival, AtStop, ColorHalf, Conn, Doubt, HomeHalf, Phase};
 use crate::host::panics::InTurn;
 use crate::io::RecvBuf;
 use crate::net::confined::Here;
 use crate::net::driver::Driver;
 use crate::net::{ending, is_canceled};
 use crate::sched::core::Core;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{Ordering, fence};
 use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ const CHARGED_BYTES_MIN: usize = AHEAD_BYTES_MAX / 64;
 
 /// What tells the home core how far the color is.
 static CAUGHT_UP: Handler = Handler::new("mely: caught up");
+/// What tells the color that all has arrived after a stop.
+static ARRIVED: Handler = Handler::new("mely: arrived");
 
 impl Conn {
     /// Posts what was received; called by the home core's driver. True if the color is now so far
@@ -48,6 +50,9 @@ impl Conn {
     ) -> bool {
         let (acknowledged, has_marks, is_far_ahead, is_urgent) = {
             let mut home = self.at_home.borrow(here);
+            if home.lingers {
+                return false;
+            }
             let acknowledged = match &result {
                 Err(error) if home.canceling && is_canceled(error) => {
                     return false;
@@ -106,8 +111,108 @@ impl Conn {
             let home = self.at_home.borrow(here);
             home.recv.is_some() || home.ended || home.closing
         };
-        if !told && self.ends_at_stop() {
+        if !told {
             self.received(Err(ending()), here, core);
+        }
+    }
+
+    /// The runtime was asked to stop, or the application first wants to receive after that: notes
+    /// how much has arrived, if the application has ever wanted to receive; on the home core.
+    pub(in crate::net) fn begin_arriving(self: &Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        {
+            let home = self.at_home.borrow(&mut driver.here);
+            if home.arrival != Arrival::NotAsked || !home.was_wanted || home.closing {
+                return;
+            }
+        }
+        // In this order: no bytes come behind the end.
+        let with_end = self.owner.has_ended(self.fd);
+        let unread_bytes = driver.unread_bytes(self) as u64;
+        {
+            let is_late = driver.has_begun_arriving;
+            let mut home = self.at_home.borrow(&mut driver.here);
+            let bytes = home.received_bytes + unread_bytes;
+            // A stream that is paused is told only of bytes that it has not read.
+            let with_end = with_end && home.wanted;
+            home.arrival = Arrival::Until {
+                bytes,
+                with_end,
+                is_late,
+            };
+            driver.arriving += 1;
+        }
+        Arc::clone(self).look_at_arrival(driver, core);
+    }
+
+    /// Looks whether all has arrived, and starts or stops receiving; on the home core, after a
+    /// stop.
+    pub(in crate::net) fn look_at_arrival(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        let has_arrived = {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            let received_bytes = home.received_bytes;
+            let is_all = match home.arrival {
+                Arrival::Until {
+                    bytes, with_end, ..
+                } => home.ended || received_bytes >= bytes && !with_end,
+                Arrival::NotAsked | Arrival::Done => false,
+            };
+            is_all && home.arrival.end()
+        };
+        if has_arrived {
+            driver.arriving -= 1;
+            self.arrived(driver, core);
+        } else {
+            self.adjust(driver);
+        }
+    }
+
+    /// The stage is over in which what had arrived is received.
+    pub(in crate::net) fn give_up_arriving(self: &Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        let gives_up = {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            let is_late = matches!(home.arrival, Arrival::Until { is_late: true, .. });
+            !is_late && home.arrival.end()
+        };
+        if gives_up {
+            driver.arriving -= 1;
+            Arc::clone(self).arrived(driver, core);
+        }
+    }
+
+    /// All that had arrived is received.
+    fn arrived(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        match self.at_stop() {
+            AtStop::Rests => self.adjust(driver),
+            AtStop::Told => self.end_at_home(driver, core),
+            AtStop::GoesOn => {
+                let color = self.color();
+                Arc::clone(&self).adjust(driver);
+                core.post_home(Some(&ARRIVED), color, move |cx: &mut Cx| {
+                    let callback = self.in_color(cx).on_arrived.take();
+                    if let Some(callback) = callback {
+                        callback(cx);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Tells the application the end, unless it was told one: at once, or when the receive under
+    /// way has ended.
+    pub(in crate::net) fn end_at_home(self: &Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        let op = {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            if home.arrival.end() {
+                driver.arriving -= 1;
+            }
+            // Never begun: nothing is waited for any more.
+            home.arrival = Arrival::Done;
+            home.tells_end = true;
+            home.recv.filter(|_| !home.canceling && !home.lingers)
+        };
+        match op {
+            Some(op) => driver.cancel(op),
+            None => self.canceled(&mut driver.here, core),
         }
     }
 
@@ -142,13 +247,18 @@ impl Conn {
         let again = {
             let mut home = self.at_home.borrow(&mut driver.here);
             home.recv = None;
-            home.canceling = false;
-            if home.closing && !self.closed.swap(true, Ordering::Relaxed) {
+            // Canceled before it began to linger.
+            let lingers_on = std::mem::take(&mut home.canceling) && home.lingers;
+            if home.closing && !lingers_on && !self.closed.swap(true, Ordering::Relaxed) {
                 driver.backend.close(self.fd);
             }
-            home.should_receive()
+            (
+                lingers_on || home.should_receive(self.at_stop()),
+                home.tells_end,
+            )
         };
-        if driver.draining && self.ends_at_stop() {
+        let (again, tells_end) = again;
+        if tells_end {
             // It was paused, or was to go on, when the end came.
             self.canceled(&mut driver.here, core);
         } else if again {
@@ -156,10 +266,27 @@ impl Conn {
         }
     }
 
-    /// The application wants to receive, or not; on the home core. False: the runtime is ending.
-    pub(in crate::net) fn receive(self: Arc<Conn>, driver: &mut Driver, wanted: bool) -> bool {
-        self.at_home.borrow(&mut driver.here).wanted = wanted;
-        self.adjust(driver)
+    /// The application wants to receive, or not; on the home core. If it is too late, the
+    /// application is told the end.
+    pub(in crate::net) fn receive(
+        self: Arc<Conn>,
+        driver: &mut Driver,
+        core: &mut Core,
+        wanted: bool,
+    ) {
+        {
+            let mut home = self.at_home.borrow(&mut driver.here);
+            home.wanted = wanted;
+            home.was_wanted |= wanted;
+        }
+        if driver.tells_the_end() {
+            self.end_at_home(driver, core);
+        } else if driver.is_ending() {
+            self.begin_arriving(driver, core);
+            self.look_at_arrival(driver, core);
+        } else {
+            self.adjust(driver);
+        }
     }
 
     /// The color was given that many bytes more; on the home core.
@@ -169,15 +296,14 @@ impl Conn {
         self.adjust(driver);
     }
 
-    /// Starts or stops receiving, as it should be; on the home core. False: the runtime is ending,
-    /// and starts none.
-    pub(in crate::net) fn adjust(self: Arc<Conn>, driver: &mut Driver) -> bool {
+    /// Starts or stops receiving, as it should be; on the home core.
+    pub(in crate::net) fn adjust(self: Arc<Conn>, driver: &mut Driver) {
         let start = {
             let mut home = self.at_home.borrow(&mut driver.here);
-            let should = home.should_receive();
+            let should = home.should_receive(self.at_stop());
             match home.recv {
                 // A receive that is being canceled is started again once it is over.
-                Some(op) if !should && !home.canceling => {
+                Some(op) if !should && !home.canceling && !home.lingers && !home.tells_end => {
                     home.canceling = true;
                     driver.cancel(op);
                     false
@@ -186,26 +312,34 @@ impl Conn {
                 None => should,
             }
         };
-        if start && driver.draining && self.ends_at_stop() {
-            return false;
-        }
         if start {
             self.start_recv(driver);
         }
-        true
     }
 
-    /// From now on a stop does not cancel its receives.
-    pub(in crate::net) fn receive_through_stop(&self) {
-        self.through_stop.store(true, Ordering::Release);
+    /// Says what becomes of its receives after a stop; an event of the color.
+    pub(in crate::net) fn set_at_stop(self: &Arc<Conn>, cx: &mut Cx, at_stop: AtStop) {
+        self.at_stop.store(at_stop as u32, Ordering::Relaxed);
+        // Either this sees the stop, or the home core, which fences after it has seen the stop,
+        // sees what was stored.
+        fence(Ordering::SeqCst);
+        if cx.stopping() {
+            Arc::clone(self).call_home(cx, |conn, driver, core| {
+                let has_arrived = conn.at_home.borrow(&mut driver.here).arrival == Arrival::Done;
+                match has_arrived {
+                    true => conn.arrived(driver, core),
+                    false => conn.adjust(driver),
+                }
+            });
+        }
     }
 
-    /// Whether a stop cancels its receives.
-    pub(in crate::net) fn ends_at_stop(&self) -> bool {
-        !self.through_stop.load(Ordering::Acquire)
+    pub(in crate::net) fn at_stop(&self) -> AtStop {
+        let at_stop = self.at_stop.load(Ordering::Relaxed);
+        [AtStop::Rests, AtStop::Told, AtStop::GoesOn][at_stop as usize]
     }
 
-    fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
+    pub(super) fn start_recv(self: Arc<Conn>, driver: &mut Driver) {
         let op = driver.recv(Arc::clone(&self));
         self.at_home.borrow(&mut driver.here).recv = Some(op);
     }
@@ -262,9 +396,22 @@ impl Conn {
     }
 }
 
+impl Arrival {
+    /// Waits for nothing more. True: it did before.
+    pub(super) fn end(&mut self) -> bool {
+        let waits = matches!(self, Arrival::Until { .. });
+        if waits {
+            *self = Arrival::Done;
+        }
+        waits
+    }
+}
+
 impl HomeHalf {
-    fn should_receive(&self) -> bool {
-        self.wanted && !self.is_far_ahead() && !self.closing && !self.ended
+    fn should_receive(&self, at_stop: AtStop) -> bool {
+        let may = self.arrival != Arrival::Done || at_stop == AtStop::GoesOn;
+        let is_open = !self.closing && !self.ended && !self.tells_end;
+        self.wanted && may && is_open && !self.is_far_ahead()
     }
 
     /// Whether the color is so far behind that receiving has to rest.
@@ -301,13 +448,13 @@ mod tests {
         assert_eq!(home.advance(LEAST), None);
         let received = ACKNOWLEDGED_BYTES + LEAST;
         assert_eq!(home.received_bytes, received as u64);
-        assert!(home.should_receive());
+        assert!(home.should_receive(AtStop::Rests));
         home.advance(REST_BYTES - received - LEAST);
-        assert!(!home.is_far_ahead() && home.should_receive());
+        assert!(!home.is_far_ahead() && home.should_receive(AtStop::Rests));
         home.advance(LEAST);
-        assert!(home.is_far_ahead() && !home.should_receive());
+        assert!(home.is_far_ahead() && !home.should_receive(AtStop::Rests));
         home.ahead_bytes = 0;
-        assert!(home.should_receive());
+        assert!(home.should_receive(AtStop::Rests));
         for stops in [
             |home: &mut HomeHalf| home.wanted = false,
             |home: &mut HomeHalf| home.closing = true,
@@ -318,7 +465,7 @@ mod tests {
                 ..HomeHalf::default()
             };
             stops(&mut home);
-            assert!(!home.should_receive(), "{home:?}");
+            assert!(!home.should_receive(AtStop::Rests), "{home:?}");
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::{Source, Visit};
 use crate::host::sources::Open;
+use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
@@ -34,6 +35,7 @@ use crate::io::{
 use crate::sched::core::Core;
 use crate::shared::Shared;
 use crate::shared::idle::bells::Bell;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::charge::uncharged;
 use crate::sync::lock::Guard;
 use crate::{Color, Handler};
@@ -55,6 +57,9 @@ const LATE_REAPS: usize = 16;
 const RESERVED_MAX: usize = 64;
 /// Connections that one event hands over.
 const BURST_MAX: usize = 64;
+/// How long a connection lingers at most: one that is closed after a stop, with input that the
+/// program has not read, goes on to throw its input away, until its peer's end.
+const LINGER_MAX: Duration = Duration::from_millis(500);
 /// How long to wait before accepting again after accept failed, for want of descriptors say.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
 /// Buffers to receive into of a simulated core.
@@ -71,7 +76,6 @@ pub(super) enum Operation {
     },
     Recv {
         conn: Arc<Conn>,
-        op: Op,
     },
     Send {
         conn: Arc<Conn>,
@@ -114,7 +118,14 @@ pub(crate) struct Driver {
     burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
     /// Listeners that wait to accept again, and since when, in ns.
     resting: Vec<(u64, Acceptor)>,
-    pub(super) draining: bool,
+    /// The end was asked for, and is in this stage.
+    pub(super) stage: Option<Stage>,
+    /// Connections at home here that are still to receive what had arrived.
+    pub(super) arriving: usize,
+    /// Each connection that there was at the stop has noted how much had arrived.
+    pub(super) has_begun_arriving: bool,
+    /// Connections that linger, and until when, in ns; the first one for longest.
+    lingering: VecDeque<(u64, Arc<Conn>)>,
     pub(super) core: CoreId,
     inner: Arc<Inner>,
     /// An operation or timer was started, or canceled, in the call under way.
@@ -152,7 +163,10 @@ impl Driver {
             late: None,
             burst: None,
             resting: Vec::new(),
-            draining: false,
+            stage: None,
+            arriving: 0,
+            has_begun_arriving: false,
+            lingering: VecDeque::new(),
             core,
             inner: Arc::clone(inner),
             has_started: false,
@@ -161,6 +175,16 @@ impl Driver {
             owner,
         };
         Ok((driver, report))
+    }
+
+    /// Whether the end was asked for: nothing new begins.
+    pub(super) fn is_ending(&self) -> bool {
+        self.stage.is_some()
+    }
+
+    /// Whether each connection is told the end, or was.
+    pub(super) fn tells_the_end(&self) -> bool {
+        self.stage >= Some(Stage::Close)
     }
 
     pub(crate) fn doorbell(&self) -> impl Bell + use<> {
@@ -276,7 +300,8 @@ impl Driver {
     /// timers are posted in the next look, whatever waits.
     pub(crate) fn look_at_all(&mut self, core: &mut Core) {
         core.looked();
-        if self.late.is_none() && (!self.timers.is_empty() || !self.resting.is_empty()) {
+        let has_timers = !self.timers.is_empty() || !self.resting.is_empty();
+        if self.late.is_none() && (has_timers || !self.lingering.is_empty()) {
             let now_ns = core.clock.now_ns();
             if self.is_due(now_ns) {
                 let waiting = self.backend.catch_up();
@@ -315,6 +340,7 @@ impl Driver {
             timer.fire(core);
         }
         self.accept_again(now_ns, core);
+        self.end_lingering(now_ns, core);
     }
 
     /// Turns completions into posts, as far as there is room. Returns how many completions were
@@ -383,12 +409,16 @@ impl Driver {
                 Done::Accepted(result),
             ) => {
                 let listening = Arc::clone(&acceptor.listening);
-                if more || !(self.draining || *moves || listening.is_closed()) {
+                // The end of an accept that was asked for is none of a connection.
+                if more || !(self.is_ending() || *moves || listening.is_closed()) {
                     self.accepted(listening, result, core);
                 }
             }
-            (Operation::Recv { conn, .. }, Done::Received(result)) => {
-                if conn.received(result, &mut self.here, core) && more {
+            (Operation::Recv { conn }, Done::Received(result)) => {
+                let is_far_ahead = conn.received(result, &mut self.here, core);
+                if self.stage.is_some() {
+                    Arc::clone(conn).look_at_arrival(self, core);
+                } else if is_far_ahead && more {
                     Arc::clone(conn).adjust(self);
                 }
             }
@@ -449,14 +479,14 @@ impl Driver {
             Operation::Accept {
                 acceptor, moves, ..
             } => {
-                if self.draining || moves || acceptor.listening.is_closed() {
+                if self.is_ending() || moves || acceptor.listening.is_closed() {
                     self.take_in(acceptor, core);
                 } else {
                     let again_ns = core.clock.now_ns() + ACCEPT_AGAIN.as_nanos() as u64;
                     self.resting.push((again_ns, acceptor));
                 }
             }
-            Operation::Recv { conn, .. } => {
+            Operation::Recv { conn } => {
                 conn.recv_over(self, core);
                 release(conn, core);
             }
@@ -469,7 +499,7 @@ impl Driver {
     /// An acceptor that no operation is under way for: this core goes on with it, or another one
     /// does, or nobody.
     pub(super) fn take_in(&mut self, acceptor: Acceptor, core: &mut Core) {
-        if self.draining || acceptor.listening.is_closed() {
+        if self.is_ending() || acceptor.listening.is_closed() {
             self.leave(acceptor, core);
         } else if acceptor.place(core) != self.core {
             acceptor.send(&self.owner, core);
@@ -478,18 +508,15 @@ impl Driver {
         }
     }
 
-    /// This core listens no more on its descriptor. Who has connected before is still accepted,
-    /// unless the runtime is ending: a client cannot tell whether it was, and may have sent a
-    /// request.
+    /// This core listens no more on its descriptor. A client that has connected before is still
+    /// accepted: it cannot tell whether it was, and may have sent a request.
     fn leave(&mut self, acceptor: Acceptor, core: &mut Core) {
         let Acceptor { listening, fd, .. } = acceptor;
-        if !self.draining {
-            for accepted in self.backend.accept_waiting(fd) {
-                self.accepted(Arc::clone(&listening), Ok(accepted), core);
-            }
-            // Before the callback is dropped.
-            self.post_burst(core);
+        for accepted in self.backend.accept_waiting(fd) {
+            self.accepted(Arc::clone(&listening), Ok(accepted), core);
         }
+        // Before the callback is dropped.
+        self.post_burst(core);
         self.backend.close(fd);
         Listening::over(listening, core);
     }
@@ -528,7 +555,43 @@ impl Driver {
 
     pub(super) fn recv(&mut self, conn: Arc<Conn>) -> Op {
         let fd = conn.fd;
-        self.start(|b, t| b.recv(t, fd), |op| Operation::Recv { conn, op })
+        self.start(|b, t| b.recv(t, fd), |_| Operation::Recv { conn })
+    }
+
+    /// The connections at home here.
+    fn conns(&self) -> Vec<Arc<Conn>> {
+        Registry::of_runtime(&self.inner).of(self.core)
+    }
+
+    /// No client is accepted any more but those that wait, and nothing new begins. Of each
+    /// connection, what has arrived by now is received.
+    fn begin_receive_stage(&mut self, core: &mut Core) {
+        for (_, operation) in &self.operations {
+            match operation {
+                Operation::Accept { op, .. } | Operation::Signal { op, .. } => {
+                    self.backend.cancel(*op);
+                }
+                Operation::Connect { connecting, op, .. } => {
+                    if !connecting.gave_up {
+                        self.backend.cancel(*op);
+                    }
+                }
+                Operation::Recv { .. } | Operation::Send { .. } => {}
+            }
+        }
+        for (_, acceptor) in std::mem::take(&mut self.resting) {
+            self.leave(acceptor, core);
+        }
+        for timer in self.timers.take_ordinary() {
+            timer.discard(core);
+        }
+        // See `Conn::set_at_stop`.
+        fence(Ordering::SeqCst);
+        for conn in self.conns() {
+            conn.begin_arriving(self, core);
+            release(conn, core);
+        }
+        self.has_begun_arriving = true;
     }
 
     /// Asks an operation to end.
@@ -555,7 +618,7 @@ impl Driver {
     /// Sets a timer, or drops its callback in its color: if it was canceled, or the runtime ends.
     pub(super) fn set_timer(&mut self, at_ns: u64, pending: Pending, core: &mut Core) {
         self.has_started = true;
-        if pending.passes() || !self.draining {
+        if pending.passes() || !self.is_ending() {
             self.timers.set(at_ns, pending, core);
         } else {
             pending.discard(core);
@@ -599,7 +662,7 @@ impl Driver {
     /// The limit of a connect has passed. Its end is told as any other; a connect that was over
     /// before has canceled the timer.
     pub(super) fn give_up_connecting(&mut self, key: usize) {
-        if self.draining {
+        if self.is_ending() {
             // It was asked to end with all others.
             return;
         }
@@ -613,7 +676,7 @@ impl Driver {
     pub(super) fn unread_bytes(&self, conn: &Arc<Conn>) -> usize {
         let its = |completion: &Completion| match (&completion.done, completion.token) {
             (Done::Received(Ok(buf)), Token(key)) => match &self.operations[key as usize] {
-                Operation::Recv { conn: other, .. } if Arc::ptr_eq(conn, other) => buf.len(),
+                Operation::Recv { conn: other } if Arc::ptr_eq(conn, other) => buf.len(),
                 _ => 0,
             },
             _ => 0,
@@ -625,7 +688,7 @@ impl Driver {
     /// Stops accepting for a listener; the descriptor is closed when the accept is over. False: the
     /// acceptor that is at home here is elsewhere.
     pub(super) fn close_listener(&mut self, listening: &Arc<Listening>, core: &mut Core) -> bool {
-        let mut found = self.draining;
+        let mut found = self.is_ending();
         let home = self.core;
         let mut ours = |acceptor: &Acceptor| {
             let ours = Arc::ptr_eq(&acceptor.listening, listening);
@@ -646,10 +709,31 @@ impl Driver {
         found
     }
 
-    /// When a timer is due, or a listener has rested.
+    /// When a timer is due, or a listener has rested, or a connection lingered.
     fn due_ns(&mut self) -> Option<u64> {
         let resting = self.resting.iter().map(|&(at_ns, _)| at_ns);
-        self.timers.next_ns().into_iter().chain(resting).min()
+        let lingering = self.lingering.front().map(|&(at_ns, _)| at_ns);
+        let others = resting.chain(lingering);
+        self.timers.next_ns().into_iter().chain(others).min()
+    }
+
+    /// A connection lingers: it is closed in a while, whatever its peer does.
+    pub(super) fn linger(&mut self, conn: Arc<Conn>) {
+        self.has_started = true;
+        let at_ns = self.inner.now_ns() + LINGER_MAX.as_nanos() as u64;
+        self.lingering.push_back((at_ns, conn));
+    }
+
+    fn end_lingering(&mut self, now_ns: u64, core: &mut Core) {
+        while self
+            .lingering
+            .front()
+            .is_some_and(|&(at_ns, _)| at_ns <= now_ns)
+            && let Some((_, conn)) = self.lingering.pop_front()
+        {
+            conn.end_lingering(self);
+            release(conn, core);
+        }
     }
 
     fn is_due(&mut self, now_ns: u64) -> bool {
@@ -758,42 +842,43 @@ impl Source for Driver {
         }
     }
 
-    /// Sends go on, and receives of connections that asked for it.
-    fn begin_drain(&mut self, core: &mut Core) {
-        self.draining = true;
-        for (_, operation) in &self.operations {
-            match operation {
-                Operation::Recv { conn, op } => {
-                    if conn.ends_at_stop() {
-                        self.backend.cancel(*op);
-                    }
+    fn begin_stage(&mut self, stage: Stage, core: &mut Core) {
+        self.stage = Some(stage);
+        match stage {
+            Stage::Receive => self.begin_receive_stage(core),
+            Stage::Drain => {
+                for conn in self.conns() {
+                    conn.give_up_arriving(self, core);
+                    release(conn, core);
                 }
-                Operation::Accept { op, .. } | Operation::Signal { op, .. } => {
-                    self.backend.cancel(*op);
-                }
-                Operation::Connect { connecting, op, .. } => {
-                    if !connecting.gave_up {
-                        self.backend.cancel(*op);
-                    }
-                }
-                Operation::Send { .. } => {}
             }
+            Stage::Close => {
+                for conn in self.conns() {
+                    conn.end_at_home(self, core);
+                    release(conn, core);
+                }
+            }
+            // What is left is closed when the run is over.
+            Stage::Flush => {}
         }
-        for (_, acceptor) in std::mem::take(&mut self.resting) {
-            self.leave(acceptor, core);
-        }
-        for timer in self.timers.take_ordinary() {
-            timer.discard(core);
-        }
-        tell_the_end(
-            Registry::of_runtime(&self.inner).of(self.core),
-            &mut self.here,
-            core,
-        );
+    }
+
+    fn has_received(&self) -> bool {
+        let accepts =
+            |(_, operation): (usize, &Operation)| matches!(operation, Operation::Accept { .. });
+        self.arriving == 0 && !self.operations.iter().any(accepts)
     }
 
     fn is_quiet(&self) -> bool {
-        self.operations.is_empty()
+        // A peer that does not read keeps no other from being told the end.
+        let ignores_sends = self.stage == Some(Stage::Close);
+        let mut operations = self.operations.iter();
+        let is_quiet = match ignores_sends {
+            true => operations.all(|(_, operation)| matches!(operation, Operation::Send { .. })),
+            false => operations.next().is_none(),
+        };
+        is_quiet
+            && self.arriving == 0
             && self.completions.is_empty()
             && self.timers.is_empty()
             && self.resting.is_empty()
@@ -803,9 +888,7 @@ impl Source for Driver {
         type Named<'a> = (&'a Arc<Conn>, Option<&'static Handler>, bool);
         fn connection(operation: &Operation) -> Option<Named<'_>> {
             match operation {
-                Operation::Recv { conn, .. } => {
-                    Some((conn, conn.read_handler.get().copied(), false))
-                }
+                Operation::Recv { conn } => Some((conn, conn.read_handler.get().copied(), false)),
                 Operation::Send { conn, handler, .. } => Some((conn, Some(handler), true)),
                 _ => None,
             }
@@ -866,16 +949,8 @@ impl Drop for Driver {
     }
 }
 
-/// Tells connections that do not receive now: the others are told by their receive's end.
-fn tell_the_end(conns: Vec<Arc<Conn>>, here: &mut Here, core: &mut Core) {
-    for conn in conns {
-        conn.canceled(here, core);
-        // Its handle may have been dropped meanwhile, by a thread outside.
-        release(conn, core);
-    }
-}
-
-/// Lets a connection go: if nobody else has it, in its color.
+/// Lets a connection go: if nobody else has it, in its color. (A thread outside may have dropped its
+/// handle meanwhile.)
 fn release(conn: Arc<Conn>, core: &mut Core) {
     if let Some(conn) = Arc::into_inner(conn) {
         core.post_own(None, conn.color(), move |_cx: &mut crate::Cx| drop(conn));

@@ -1,6 +1,6 @@
 //! The driver in simulated runtimes of one core.
 
-use super::{BURST_MAX, COMPLETIONS_MAX, Driver, SIMULATED_BUFFERS, release, tell_the_end};
+use super::{BURST_MAX, COMPLETIONS_MAX, Driver, SIMULATED_BUFFERS, release};
 use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
 use crate::sched::core::Core;
@@ -190,7 +190,8 @@ fn the_last_reference_is_dropped_in_an_event() {
             drop(stream);
             driver(cx, |driver, core| {
                 if ends {
-                    tell_the_end(vec![conn], &mut driver.here, core);
+                    conn.end_at_home(driver, core);
+                    release(conn, core);
                 } else {
                     release(conn, core);
                 }
