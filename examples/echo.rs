@@ -1,8 +1,9 @@
 //! How do I write a server? An echo server: a color a connection, so its handlers need no lock and
 //! any core may run them. `cargo run --release --example echo -- 127.0.0.1:7000`, Ctrl-C to stop.
 
-use mely::net::{Acceptors, RecvBuf, Session, Stream, Then, WriteError};
-use mely::{Color, Cx, Handler, Runtime};
+use mely::Reason;
+use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
+use mely::{Color, Cx, Handler, Rejected, Runtime};
 use std::io;
 use std::net::SocketAddr;
 
@@ -18,7 +19,11 @@ impl Session for Echo {
     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
         // Not copied, if the client reads. One that sends and does not read is slowed down at
         // first, and sent away at the limit.
-        if let Err(WriteError::Full(_)) = stream.write(cx, data) {
+        if let Err(Rejected {
+            reason: Reason::NoRoom,
+            ..
+        }) = stream.write(cx, data)
+        {
             return Then::Abort;
         }
         // In the stream's color, where a session is called, its calls are never refused.

@@ -18,7 +18,7 @@ use hyper_util::server::conn::auto;
 use mely::aio::AsyncStream;
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
 use mely::net::{Acceptors, Incoming, Stream};
-use mely::{Color, Cx, Handler, Refused, Runtime, sleep, with_cx};
+use mely::{Color, Cx, Handler, Reason, Runtime, sleep, with_cx};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -72,7 +72,7 @@ async fn serve(stream: Stream) -> Served {
         let executor = ColorExecutor::new(cx, stream.color());
         let stream = AsyncStream::new(cx, stream)?;
         let stop = stream.stopping(cx)?;
-        Ok::<_, Refused>((stream, executor, stop))
+        Ok::<_, Reason>((stream, executor, stop))
     })?;
     let mut builder = auto::Builder::new(executor);
     builder

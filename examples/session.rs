@@ -8,8 +8,9 @@
 //! error, and with it the session, and with that the stream: the connection is closed, with nothing
 //! to be done for it.
 
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream, WriteError};
-use mely::{Color, Colored, Cx, Handler, Runtime};
+use mely::Reason;
+use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+use mely::{Color, Colored, Cx, Handler, Rejected, Runtime};
 use std::io;
 use std::net::SocketAddr;
 
@@ -35,7 +36,11 @@ impl Session {
             self.lines += 1;
             let answer = [format!("{}: ", self.lines).as_bytes(), &line].concat();
             // A client who sends and does not read gets no further than the limit.
-            if let Err(WriteError::Full(_)) = self.stream.write(cx, answer) {
+            if let Err(Rejected {
+                reason: Reason::NoRoom,
+                ..
+            }) = self.stream.write(cx, answer)
+            {
                 return self.stream.abort(cx);
             }
         }

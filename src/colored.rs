@@ -20,13 +20,14 @@ use crate::callback::Callback;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::panics::LateDrop;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
 use crate::post::{Post, post_wrapped};
+use crate::rejected::Rejected;
 use crate::sync::relaxed::{AtomicBool, Ordering};
 use crate::sync::{Arc, CellMut, CountedArc, fault};
-use crate::{Color, Cx, Handler, Refused};
+use crate::{Color, Cx, Handler, Reason};
 use std::fmt;
 use std::thread::panicking;
 
@@ -36,7 +37,7 @@ use std::thread::panicking;
 ///
 /// **Poison.** If an event panics while it has the state, the change that it was making may be half
 /// done: the state is *poisoned*, as that of a [`Mutex`](std::sync::Mutex) is. From then on
-/// [`with`](Self::with) and the `try_` calls are refused with [`Refused::Poisoned`]. The other
+/// [`with`](Self::with) and the `try_` calls are refused with [`Reason::Poisoned`](crate::Reason::Poisoned). The other
 /// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
 /// panic without running their closures. These panics are reported and counted, and a caller that
 /// asked gets [`NoReply::Panicked`](crate::NoReply::Panicked). Other events of the color run. The
@@ -91,11 +92,11 @@ struct Lendable<T> {
 
 impl<T: Send + 'static> ColoredCell<T> {
     /// Takes the value out of the cell that was borrowed.
-    fn take(&self, mut state: CellMut<'_, Lendable<T>>) -> Result<Box<T>, Refused> {
+    fn take(&self, mut state: CellMut<'_, Lendable<T>>) -> Result<Box<T>, Reason> {
         if self.poisoned.load(Ordering::Relaxed) {
-            return Err(Refused::Poisoned);
+            return Err(Reason::Poisoned);
         }
-        state.value.take().ok_or(Refused::Lent)
+        state.value.take().ok_or(Reason::Lent)
     }
 
     /// Puts it back.
@@ -175,7 +176,7 @@ impl<T: Send + 'static> Colored<T> {
     /// events that run after it have the mended state.
     ///
     /// ```
-    /// use mely::{Color, Colored, PostError, Refused, Runtime};
+    /// use mely::{Color, Colored, Rejected, Reason, Runtime};
     ///
     /// let lines = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let room = Colored::new(cx, Color::from(7), vec!["hello"]);
@@ -184,7 +185,7 @@ impl<T: Send + 'static> Colored<T> {
     ///     cx.post(room.color(), move |cx| {
     ///         // Known by now: this event is of the same color.
     ///         let refused = again.try_post(cx, |lines, _cx| lines.push("lost"));
-    ///         assert!(matches!(refused, Err(PostError::Refused(Refused::Poisoned, _))));
+    ///         assert!(matches!(refused, Err(Rejected { reason: Reason::Poisoned, .. })));
     ///         again.clear_poison();
     ///         again.with(cx, |lines, _cx| *lines = vec!["welcome back"]).expect("its color");
     ///         again.post(cx, |lines, _cx| lines.push("and go on"));
@@ -234,9 +235,9 @@ impl<T: Send + 'static> Colored<T> {
     /// Like [`post`](Self::post), and gives the closure back where that panics, or the event would.
     ///
     /// # Errors
-    /// As [`Poster::post`]; and [`PostError::Refused`] if the state is poisoned. (If it is poisoned
+    /// As [`Poster::post`]; and [`Reason::Poisoned`](crate::Reason::Poisoned) if the state is poisoned. (If it is poisoned
     /// by an event that runs later than this call and before `f`, the event panics.)
-    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -253,7 +254,7 @@ impl<T: Send + 'static> Colored<T> {
         by: &P,
         handler: &'static Handler,
         f: F,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -262,9 +263,12 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// The closure, or why its event could not have the state, as of now.
-    pub(crate) fn unless_poisoned<F>(&self, f: F) -> Result<F, PostError<F>> {
+    pub(crate) fn unless_poisoned<F>(&self, f: F) -> Result<F, Rejected<F>> {
         match self.is_poisoned() {
-            true => Err(PostError::Refused(Refused::Poisoned, f)),
+            true => Err(Rejected {
+                reason: Reason::Poisoned,
+                value: f,
+            }),
             false => Ok(f),
         }
     }
@@ -321,7 +325,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post).
-    pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, PostError<F>>
+    pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -335,7 +339,7 @@ impl<T: Send + 'static> Colored<T> {
         by: &P,
         handler: Option<&'static Handler>,
         f: F,
-    ) -> Result<Reply<R>, PostError<F>>
+    ) -> Result<Reply<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -355,7 +359,7 @@ impl<T: Send + 'static> Colored<T> {
         by: &P,
         handler: Option<&'static Handler>,
         f: F,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -375,7 +379,7 @@ impl<T: Send + 'static> Colored<T> {
         handler: Option<&'static Handler>,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         G: FnOnce(&mut Cx) + Send + 'static,
@@ -461,8 +465,8 @@ impl<T: Send + 'static> Colored<T> {
     /// Lends the state to `f`, if the running handler is of the state's color.
     ///
     /// # Errors
-    /// [`Refused`] says why not; `f` was not called.
-    pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Refused> {
+    /// [`Reason`](crate::Reason) says why not; `f` was not called.
+    pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Reason> {
         let cell = &self.cell;
         let value = cell.take(cell.state.borrow(cx)?)?;
         let mut loan = Loan {
@@ -487,7 +491,7 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Takes the state out, in an event of its color.
-    pub(crate) fn take(&self, cx: &mut Cx) -> Result<Lent<T>, Refused> {
+    pub(crate) fn take(&self, cx: &mut Cx) -> Result<Lent<T>, Reason> {
         self.cell.take(self.cell.state.borrow(cx)?)
     }
 
@@ -498,7 +502,7 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Takes the state out of a color that is held.
-    pub(crate) fn take_held(&self, held: &mut Held) -> Result<Lent<T>, Refused> {
+    pub(crate) fn take_held(&self, held: &mut Held) -> Result<Lent<T>, Reason> {
         self.cell.take(self.cell.state.borrow_held(held)?)
     }
 

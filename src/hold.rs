@@ -12,12 +12,13 @@ use crate::gate::{Arrival, HoldId};
 use crate::host::holding::{arrive, publish_last};
 use crate::host::inner::Inner;
 use crate::host::panics::LateDrop;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker::Worker;
 #[cfg(not(loom))]
 use crate::net::Timer;
 use crate::post::{Post, sealed};
+use crate::rejected::Rejected;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Color, Cx, Handler};
@@ -327,10 +328,10 @@ impl Hold {
     /// Events through one hold run in the order in which one thread posts them.
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events, to which what waits counts:
-    /// then [`resume`](Self::resume) is accepted still. [`PostError::Ended`] only if the run was
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events, to which what waits counts:
+    /// then [`resume`](Self::resume) is accepted still. [`Reason::Ended`](crate::Reason::Ended) only if the run was
     /// cut short. Both give the closure back.
-    pub fn post<F>(&self, f: F) -> Result<(), PostError<F>>
+    pub fn post<F>(&self, f: F) -> Result<(), Rejected<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -343,7 +344,7 @@ impl Hold {
         handler: Option<&'static Handler>,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -381,16 +382,16 @@ impl Hold {
 }
 
 impl Post for Hold {
-    type Posted<F> = Result<(), PostError<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, PostError<F>>;
+    type Posted<F> = Result<(), Rejected<F>>;
+    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
 
-    fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
         result
     }
 
     fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, PostError<F>>,
-    ) -> Result<Reply<R>, PostError<F>> {
+        result: Result<Reply<R>, Rejected<F>>,
+    ) -> Result<Reply<R>, Rejected<F>> {
         result
     }
 }
@@ -418,7 +419,7 @@ impl sealed::Post for Hold {
         color: Color,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {

@@ -27,7 +27,7 @@
 use crate::host::holding::Held;
 use crate::host::inner::{Ended, Inner};
 use crate::host::poster::Poster;
-use crate::host::refused::Refused;
+use crate::rejected::Reason;
 use crate::sync::{Arc, CellMut, UnsafeCell, check};
 use crate::{Color, Cx};
 
@@ -105,13 +105,13 @@ pub(crate) struct OfColor {
 // SAFETY: the module text.
 unsafe impl Key for OfColor {
     type Proof = Cx;
-    type Refusal = Refused;
+    type Refusal = Reason;
 
     #[inline(always)]
-    fn check(&self, cx: &Cx) -> Result<(), Refused> {
+    fn check(&self, cx: &Cx) -> Result<(), Reason> {
         let current = &cx.worker_ref().core.current;
         check!(current.slot.is_some(), "outside an event");
-        Refused::check(cx, &self.poster.inner, self.color)
+        Reason::check(cx, &self.poster.inner, self.color)
     }
 }
 
@@ -131,13 +131,13 @@ impl<T> InColor<T> {
     }
 
     /// The value, of a color that is held, for as long as nobody ends that.
-    pub(crate) fn borrow_held<'a>(&'a self, held: &'a mut Held) -> Result<CellMut<'a, T>, Refused> {
+    pub(crate) fn borrow_held<'a>(&'a self, held: &'a mut Held) -> Result<CellMut<'a, T>, Reason> {
         if !held.is_of(&self.key.poster.inner) {
-            return Err(Refused::OtherRuntime);
+            return Err(Reason::OtherRuntime);
         }
         let (state, handler) = (self.key.color, held.color());
         if handler != state {
-            return Err(Refused::OtherColor { state, handler });
+            return Err(Reason::OtherColor { state, handler });
         }
         // SAFETY: the color is held (checked), and the event that has it held is done with it: so
         // no event has a context of this color to show until `held` is gone, which stays borrowed
@@ -155,7 +155,7 @@ impl<T> InColor<T> {
         cx: &Cx,
         argument: A,
         visit: fn(&mut T, A) -> R,
-    ) -> Result<R, Refused> {
+    ) -> Result<R, Reason> {
         self.check(cx)?;
         // SAFETY: this is the one event that may have the value (checked). No borrow of it is
         // alive: its context would be borrowed mutably, and is shared here. None begins before
@@ -181,24 +181,24 @@ impl<T> InColor<T> {
     }
 }
 
-impl Refused {
+impl Reason {
     /// Whether the event that runs may reach what belongs to this color of this runtime.
     #[inline(always)]
-    pub(crate) fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Refused> {
+    pub(crate) fn check(cx: &Cx, inner: &Arc<Inner>, color: Color) -> Result<(), Reason> {
         let same_runtime = Arc::ptr_eq(inner, &cx.worker_ref().inner);
         if same_runtime && cx.color() == color {
             return Ok(());
         }
-        Err(Refused::because(same_runtime, color, cx.color()))
+        Err(Reason::because(same_runtime, color, cx.color()))
     }
 
     /// Apart, because it is rare.
     #[cold]
-    fn because(same_runtime: bool, state: Color, handler: Color) -> Refused {
+    fn because(same_runtime: bool, state: Color, handler: Color) -> Reason {
         if !same_runtime {
-            return Refused::OtherRuntime;
+            return Reason::OtherRuntime;
         }
-        Refused::OtherColor { state, handler }
+        Reason::OtherColor { state, handler }
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// Runs all the ways to the value, of this color, in an event of another.
-    fn refused(mut simulation: Simulation, cell: InColor<u8>, color: Color) -> Refused {
+    fn refused(mut simulation: Simulation, cell: InColor<u8>, color: Color) -> Reason {
         let all = in_event(&mut simulation, color, move |cx| {
             let visited = cell.visit(cx, (), |_, ()| panic!("visited"));
             let borrowed = cell.borrow(cx).map(|_| ());
@@ -264,7 +264,7 @@ mod tests {
         for other in [same_slot, Color::new(7), Color::DEFAULT] {
             let simulation = simulation();
             let cell = InColor::new(simulation.poster(), COLOR, 1);
-            let expected = Refused::OtherColor {
+            let expected = Reason::OtherColor {
                 state: COLOR,
                 handler: other,
             };
@@ -275,6 +275,6 @@ mod tests {
     #[test]
     fn events_of_the_same_color_in_another_runtime_are_refused() {
         let cell = InColor::new(simulation().poster(), COLOR, 1);
-        assert_eq!(refused(simulation(), cell, COLOR), Refused::OtherRuntime);
+        assert_eq!(refused(simulation(), cell, COLOR), Reason::OtherRuntime);
     }
 }

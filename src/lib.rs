@@ -162,6 +162,7 @@ mod policy;
 mod post;
 mod random;
 mod record;
+mod rejected;
 #[cfg(not(loom))]
 mod runtime;
 mod sched;
@@ -173,7 +174,7 @@ mod task;
 mod together;
 
 pub use crate::ask::{NoReply, Reply, gather};
-pub use crate::bounded::backlog::{Backlog, BoundedError, Shed};
+pub use crate::bounded::backlog::{Backlog, Shed};
 pub use crate::bounded::reserve::Reserve;
 pub use crate::bounded::{Bounded, Permit};
 pub use crate::callback::Callback;
@@ -185,13 +186,12 @@ pub use crate::cx::Cx;
 pub use crate::handler::Handler;
 pub use crate::hold::Hold;
 #[cfg(not(loom))]
-pub use crate::host::blocking::{Blocking, BlockingError, SlowBlocking};
+pub use crate::host::blocking::{Blocking, SlowBlocking};
 pub use crate::host::cx::UniqueColor;
 pub use crate::host::keep_alive::KeepAlive;
 pub use crate::host::panics::{OnPanic, PanicReport};
-pub use crate::host::poster::{Ended, PostError, Poster};
+pub use crate::host::poster::Poster;
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
-pub use crate::host::refused::Refused;
 pub use crate::host::stage::Stage;
 pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
 pub use crate::host::unfinished::{Obstacle, Unfinished};
@@ -199,13 +199,13 @@ pub use crate::host::watchdog::SlowHandler;
 pub use crate::policy::{Heuristics, Stealing};
 pub use crate::post::Post;
 pub use crate::record::{RecordingState, RecordingStats};
+pub use crate::rejected::{Reason, Rejected};
 #[cfg(not(loom))]
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
-pub use crate::shared::working::WorkingCoresError;
 pub use crate::task::Task;
-pub use crate::task::ambient::{NoContext, try_with_cx, with_cx};
+pub use crate::task::ambient::{try_with_cx, with_cx};
 #[cfg(not(loom))]
 pub use crate::task::blocking::blocking;
 #[cfg(not(loom))]

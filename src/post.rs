@@ -6,8 +6,9 @@ use crate::gate::HoldId;
 use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
+use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 
@@ -63,11 +64,11 @@ pub trait Post: sealed::Post {
 
     /// Makes it of what became of the post.
     #[doc(hidden)]
-    fn posted<F>(result: Result<(), PostError<F>>) -> Self::Posted<F>;
+    fn posted<F>(result: Result<(), Rejected<F>>) -> Self::Posted<F>;
 
     /// Makes it of what became of the question.
     #[doc(hidden)]
-    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Self::Asked<R, F>;
+    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, Rejected<F>>) -> Self::Asked<R, F>;
 }
 
 impl Post for Cx {
@@ -76,42 +77,42 @@ impl Post for Cx {
 
     #[inline(always)]
     #[track_caller]
-    fn posted<F>(result: Result<(), PostError<F>>) {
+    fn posted<F>(result: Result<(), Rejected<F>>) {
         accepted(result);
     }
 
     #[track_caller]
-    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, PostError<F>>) -> Reply<R> {
+    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, Rejected<F>>) -> Reply<R> {
         accepted(result)
     }
 }
 
 impl Post for Poster {
-    type Posted<F> = Result<(), PostError<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, PostError<F>>;
+    type Posted<F> = Result<(), Rejected<F>>;
+    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
 
-    fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
         result
     }
 
     fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, PostError<F>>,
-    ) -> Result<Reply<R>, PostError<F>> {
+        result: Result<Reply<R>, Rejected<F>>,
+    ) -> Result<Reply<R>, Rejected<F>> {
         result
     }
 }
 
 impl Post for KeepAlive {
-    type Posted<F> = Result<(), PostError<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, PostError<F>>;
+    type Posted<F> = Result<(), Rejected<F>>;
+    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
 
-    fn posted<F>(result: Result<(), PostError<F>>) -> Result<(), PostError<F>> {
+    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
         result
     }
 
     fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, PostError<F>>,
-    ) -> Result<Reply<R>, PostError<F>> {
+        result: Result<Reply<R>, Rejected<F>>,
+    ) -> Result<Reply<R>, Rejected<F>> {
         result
     }
 }
@@ -141,7 +142,7 @@ pub(crate) fn post_wrapped<P, F, G>(
     color: Color,
     f: F,
     wrap: impl FnOnce(F) -> G,
-) -> Result<(), PostError<F>>
+) -> Result<(), Rejected<F>>
 where
     P: Post + ?Sized,
     G: FnOnce(&mut Cx) + Send + 'static,
@@ -176,7 +177,7 @@ pub(crate) mod sealed {
             color: Color,
             f: F,
             wrap: impl FnOnce(F) -> G,
-        ) -> Result<(), PostError<F>>
+        ) -> Result<(), Rejected<F>>
         where
             G: FnOnce(&mut Cx) + Send + 'static;
     }
@@ -198,14 +199,15 @@ pub(crate) mod sealed {
             color: Color,
             f: F,
             wrap: impl FnOnce(F) -> G,
-        ) -> Result<(), PostError<F>>
+        ) -> Result<(), Rejected<F>>
         where
             G: FnOnce(&mut Cx) + Send + 'static,
         {
             if const { is_boxed::<G>() } {
                 return self.post_boxed(handler, color, f, wrap);
             }
-            Cx::post_wrapped(self, handler, color, f, wrap).map_err(PostError::Full)
+            Cx::post_wrapped(self, handler, color, f, wrap)
+                .map_err(|f| Rejected::new(Reason::Full, f))
         }
     }
 
@@ -225,7 +227,7 @@ pub(crate) mod sealed {
             color: Color,
             f: F,
             wrap: impl FnOnce(F) -> G,
-        ) -> Result<(), PostError<F>>
+        ) -> Result<(), Rejected<F>>
         where
             G: FnOnce(&mut Cx) + Send + 'static,
         {
@@ -249,7 +251,7 @@ pub(crate) mod sealed {
             color: Color,
             f: F,
             wrap: impl FnOnce(F) -> G,
-        ) -> Result<(), PostError<F>>
+        ) -> Result<(), Rejected<F>>
         where
             G: FnOnce(&mut Cx) + Send + 'static,
         {

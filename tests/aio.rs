@@ -11,8 +11,8 @@ use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connec
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
 use mely::sim::{Simulation, Step};
 use mely::{
-    Callback, Color, Cores, Cx, Handler, NoContext, OnPanic, Refused, RunError, Runtime, Stage,
-    sleep, stopping, with_cx,
+    Callback, Color, Cores, Cx, Handler, OnPanic, Reason, RunError, Runtime, Stage, sleep,
+    stopping, with_cx,
 };
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
@@ -515,7 +515,7 @@ fn refused_in_other_colors_and_outside_of_tasks() {
                 let mut stream = made.await.unwrap();
                 // Here, in another color.
                 for error in poll_all(&mut stream) {
-                    let expected = Refused::OtherColor {
+                    let expected = Reason::OtherColor {
                         state: HERE,
                         handler: THERE,
                     };
@@ -526,7 +526,7 @@ fn refused_in_other_colors_and_outside_of_tasks() {
                 let outside = move || {
                     for error in poll_all(&mut stream) {
                         let source = error.into_inner().unwrap();
-                        assert_eq!(source.downcast_ref(), Some(&NoContext));
+                        assert_eq!(source.downcast_ref(), Some(&Reason::NoContext));
                     }
                     stream
                 };
@@ -561,7 +561,7 @@ fn made_in_another_color_it_is_refused_and_closed() {
     });
     settle(&mut simulation);
     let refused = told.recv().unwrap().unwrap_err();
-    assert!(matches!(refused, Refused::OtherColor { .. }), "{refused}");
+    assert!(matches!(refused, Reason::OtherColor { .. }), "{refused}");
     assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
 }
 
@@ -951,7 +951,8 @@ fn connecting_fails_as_it_should() {
         let Poll::Ready(Err(error)) = polled else {
             panic!("polled outside of a task");
         };
-        assert!(error.into_inner().unwrap().is::<NoContext>());
+        let why = error.into_inner().unwrap().downcast::<Reason>().unwrap();
+        assert_eq!(*why, Reason::NoContext);
 
         let seen = on(&backend).build().unwrap().run_until(move |cx, finish| {
             let tries = async move {

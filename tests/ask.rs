@@ -3,9 +3,10 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Reason;
 use mely::sim::Step;
 use mely::{
-    Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, PostError, Reply, Runtime, gather,
+    Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, Rejected, Reply, Runtime, gather,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -364,28 +365,58 @@ fn what_is_refused_comes_back() {
     let poster = runtime.poster();
     while poster.post(THERE, |_cx| ()).is_ok() {}
     let refused = poster.ask(THERE, |_cx| 5);
-    assert!(matches!(refused, Err(PostError::Full(_))));
+    assert!(matches!(
+        refused,
+        Err(Rejected {
+            reason: Reason::Full,
+            ..
+        })
+    ));
     let keep_alive = poster.keep_alive().unwrap();
     let state = Colored::new(&poster, HERE, ());
     let kept = state.clone();
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
-            matches!(poster.ask(THERE, |_cx| ()), Err(PostError::Ended(_)))
+            matches!(
+                poster.ask(THERE, |_cx| ()),
+                Err(Rejected {
+                    reason: Reason::Ended,
+                    ..
+                })
+            )
         });
         let refused = state.ask(&poster, |_, _| ());
-        assert!(matches!(refused, Err(PostError::Ended(_))));
+        assert!(matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ));
         // It keeps it. The queues are full for a moment.
         let mut reply = loop {
             match keep_alive.ask(THERE, |_cx| 5) {
                 Ok(reply) => break reply,
-                Err(error) => assert!(matches!(error, PostError::Full(_))),
+                Err(error) => assert!(matches!(
+                    error,
+                    Rejected {
+                        reason: Reason::Full,
+                        ..
+                    }
+                )),
             }
         };
         assert_eq!(reply.recv(), Ok(5));
         let mut reply = loop {
             match state.ask(&keep_alive, |_, _| 6) {
                 Ok(reply) => break reply,
-                Err(error) => assert!(matches!(error, PostError::Full(_))),
+                Err(error) => assert!(matches!(
+                    error,
+                    Rejected {
+                        reason: Reason::Full,
+                        ..
+                    }
+                )),
             }
         };
         assert_eq!(reply.recv(), Ok(6));
@@ -395,11 +426,17 @@ fn what_is_refused_comes_back() {
             while cx.try_post(THERE, |_cx| ()).is_ok() {}
             assert!(matches!(
                 cx.try_ask(THERE, |_cx| ()),
-                Err(PostError::Full(_))
+                Err(Rejected {
+                    reason: Reason::Full,
+                    ..
+                })
             ));
             assert!(matches!(
                 kept.try_ask(cx, |_, _| ()),
-                Err(PostError::Full(_))
+                Err(Rejected {
+                    reason: Reason::Full,
+                    ..
+                })
             ));
             cx.stop();
         })

@@ -3,11 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
+use mely::Reason;
 use mely::sim::Step;
-use mely::{
-    BlockingError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, Poster, RunError,
-    Runtime,
-};
+use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, Poster, Rejected, RunError, Runtime};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,11 +124,20 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
             // It will run on the core, beside the two threads.
             let not_in_pool = Arc::default();
             let error = cx.blocking(work(&not_in_pool), nothing()).unwrap_err();
-            assert!(matches!(error, BlockingError::Full(..)), "{error}");
+            assert!(
+                matches!(
+                    error,
+                    Rejected {
+                        reason: Reason::BlockingFull,
+                        ..
+                    }
+                ),
+                "{error}"
+            );
             assert!(error.to_string().contains("blocking_queue_max"), "{error}");
             drop(open);
             // Both parts are whole.
-            let (work, callback) = error.into_inner();
+            let (work, callback) = error.value;
             cx.post_callback(callback.bind(work()));
         })
         .unwrap();
@@ -264,7 +271,13 @@ fn a_stop_during_the_work_delivers_the_result() {
             .unwrap();
         assert_eq!(told.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
         let refused = poster.blocking(|| (), nothing());
-        assert!(matches!(refused, Err(BlockingError::Ended(..))));
+        assert!(matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ));
     }
 }
 
@@ -285,10 +298,22 @@ fn who_may_give_work_from_outside() {
     let keep_alive = poster.keep_alive().unwrap();
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
-            matches!(poster.post(COLOR, |_cx| ()), Err(PostError::Ended(_)))
+            matches!(
+                poster.post(COLOR, |_cx| ()),
+                Err(Rejected {
+                    reason: Reason::Ended,
+                    ..
+                })
+            )
         });
         let refused = poster.blocking(|| 3, nothing());
-        assert!(matches!(refused, Err(BlockingError::Ended(..))));
+        assert!(matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ));
         let late = RESULT.on_value(COLOR, move |_cx, n| tell.send(n).unwrap());
         keep_alive.blocking(|| 2, late).unwrap();
     });
@@ -530,10 +555,16 @@ fn whatever_becomes_of_it_is_counted_once() {
                                     canceled();
                                 }
                             }
-                            Err(BlockingError::Full(..)) => {
+                            Err(Rejected {
+                                reason: Reason::BlockingFull,
+                                ..
+                            }) => {
                                 refused();
                             }
-                            Err(BlockingError::Ended(..)) => break,
+                            Err(Rejected {
+                                reason: Reason::Ended,
+                                ..
+                            }) => break,
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -843,7 +874,10 @@ fn in_a_simulation_work_is_outside() {
             let work = move || {
                 assert!(matches!(
                     poster.post(COLOR, |_cx| ()),
-                    Err(PostError::Ended(_))
+                    Err(Rejected {
+                        reason: Reason::Ended,
+                        ..
+                    })
                 ));
                 keep_alive.post(COLOR, |_cx| ()).unwrap();
             };

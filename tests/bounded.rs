@@ -3,9 +3,10 @@
 mod common;
 
 use common::{Alive, LONG, cores, eventually};
+use mely::Reason;
 use mely::{
-    Backlog, Bounded, BoundedError, Callback, Color, Colored, Cores, Cx, Handler, Permit,
-    PostError, Poster, RunError, Runtime, Shed, sleep, with_cx,
+    Backlog, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Permit, Poster, Rejected,
+    RunError, Runtime, Shed, sleep, with_cx,
 };
 use std::future::poll_fn;
 use std::pin::pin;
@@ -72,15 +73,21 @@ fn a_full_color_gives_the_closure_back() {
             drop(payload);
             *n += 10;
         });
-        let Err(refused @ BoundedError::NoRoom(_)) = refused else {
+        let Err(
+            refused @ Rejected {
+                reason: Reason::NoRoom,
+                ..
+            },
+        ) = refused
+        else {
             panic!("accepted");
         };
         assert!(refused.to_string().contains("Backlog::events"), "{refused}");
-        assert_eq!(format!("{refused:?}"), "BoundedError::NoRoom");
+        assert_eq!(format!("{refused:?}"), "Rejected(NoRoom)");
         assert_eq!(alive.count(), 1, "the closure came back");
         go.send(()).unwrap();
         eventually("room", || full.waiting() == 0);
-        full.try_post(poster, refused.into_inner()).unwrap();
+        full.try_post(poster, refused.value).unwrap();
         let mut sum = full.state().ask(poster, |n, _cx| *n).unwrap();
         assert_eq!(sum.recv(), Ok(12));
     });
@@ -151,7 +158,11 @@ fn a_thread_waits_for_room_and_no_longer_than_it_wants() {
         let late = full.post_wait(poster, Duration::from_millis(2), |log: &mut Vec<_>, _cx| {
             log.push("late");
         });
-        let Err(BoundedError::TimedOut(late)) = late else {
+        let Err(Rejected {
+            reason: Reason::TimedOut,
+            value: late,
+        }) = late
+        else {
             panic!("{late:?}");
         };
         assert_eq!(full.refused(), 1);
@@ -177,7 +188,13 @@ fn nothing_waits_inside_a_handler() {
     let text = runtime.run_until(move |cx, finish| {
         let poster = cx.poster();
         let by_poster = full.post_wait(&poster, LONG, |_, _| ());
-        assert!(matches!(by_poster, Err(BoundedError::Inside(_))));
+        assert!(matches!(
+            by_poster,
+            Err(Rejected {
+                reason: Reason::InsideHandler,
+                ..
+            })
+        ));
         let by_context = full.post_wait(cx, LONG, |_, _| ()).unwrap_err();
         finish.finish(by_context.to_string());
     });
@@ -445,7 +462,13 @@ fn a_stop_is_told_to_who_waits_and_what_was_accepted_runs() {
             for thread in threads {
                 let refused = thread.join().unwrap();
                 assert!(
-                    matches!(refused, Err(BoundedError::Ended(_))),
+                    matches!(
+                        refused,
+                        Err(Rejected {
+                            reason: Reason::Ended,
+                            ..
+                        })
+                    ),
                     "{refused:?}"
                 );
             }
@@ -504,14 +527,26 @@ fn of_a_run_that_is_cut_short_nobody_waits_on() {
     );
     let refused = waiting.join().unwrap();
     assert!(
-        matches!(refused, Err(BoundedError::Ended(_))),
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ),
         "{refused:?}"
     );
     drop(refused);
     assert_eq!(alive.count(), 0, "all was dropped");
     assert_eq!((full.waiting(), full.in_line()), (0, 0));
     let refused = full.try_post(&by, |_, _| ());
-    assert!(matches!(refused, Err(BoundedError::Ended(_))));
+    assert!(matches!(
+        refused,
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     assert_eq!(full.waiting(), 0, "refused, it takes no room");
 }
 
@@ -536,7 +571,16 @@ fn at_the_limit_of_events_the_room_is_given_back_and_on() {
     let full = bounded(&poster, 1, ());
     while poster.post(Color::from(1), |_cx| ()).is_ok() {}
     let refused = full.try_post(&poster, |_, _| ());
-    assert!(matches!(refused, Err(BoundedError::Full(_))), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Full,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     assert_eq!(full.waiting(), 0);
     let permit = full.try_reserve().unwrap();
     let (tell, told) = channel();
@@ -544,7 +588,16 @@ fn at_the_limit_of_events_the_room_is_given_back_and_on() {
     full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
         .unwrap();
     let refused = permit.post(&poster, |_, _| ());
-    assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Full,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     assert_eq!(full.waiting(), 1, "the next one in the line has it");
     runtime.run(|cx| cx.stop()).unwrap();
     drop(told.recv().unwrap());
@@ -830,7 +883,13 @@ fn the_end_is_told_to_who_waits_for_room_that_is_kept() {
     runtime.run(|_cx| ()).unwrap();
     let refused = waiting.join().unwrap();
     assert!(
-        matches!(refused, Err(BoundedError::Ended(_))),
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ),
         "{refused:?}"
     );
     drop(permit);
@@ -856,7 +915,19 @@ fn an_end_by_force_is_told_to_who_waits_for_room_that_is_kept() {
     assert!(matches!(outcome, Err(RunError::Panicked { .. })));
     let refused = (waiting.join().unwrap(), kept.join().unwrap());
     assert!(
-        matches!(refused, (BoundedError::Ended(_), BoundedError::Ended(_))),
+        matches!(
+            refused,
+            (
+                Rejected {
+                    reason: Reason::Ended,
+                    ..
+                },
+                Rejected {
+                    reason: Reason::Ended,
+                    ..
+                }
+            )
+        ),
         "{refused:?}"
     );
     drop(permit);
@@ -872,15 +943,15 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     let permit = full.try_reserve().unwrap();
     let keep_alive = poster.keep_alive().unwrap();
     type Nothing = fn(&mut (), &mut Cx);
-    type Posted = Result<(), BoundedError<Nothing>>;
+    type Posted = Result<(), Rejected<Nothing>>;
     let posts = |by: &dyn Fn() -> Posted| by().map_err(|error| format!("{error:?}"));
     let nothing: Nothing = |_, _| ();
     let by_poster = || full.try_post(&poster, nothing);
     let as_work = || full.try_post_as(&poster, &WORK, nothing);
     let by_keep_alive = || full.try_post(&keep_alive, nothing);
     let (no_room, ended) = (
-        Err("BoundedError::NoRoom".to_owned()),
-        Err("BoundedError::Ended".to_owned()),
+        Err("Rejected(NoRoom)".to_owned()),
+        Err("Rejected(Ended)".to_owned()),
     );
     assert_eq!(posts(&by_poster), no_room);
     poster.stop();
@@ -890,7 +961,13 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     let shed = |_: &mut (), _: &mut Cx, _: Shed| ();
     let refused = full.try_post_or(&poster, &WORK, nothing, shed);
     assert!(
-        matches!(refused, Err(BoundedError::Ended(_))),
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ),
         "{refused:?}"
     );
     drop(runtime);
@@ -1025,9 +1102,19 @@ fn a_callback_that_finds_the_line_full_comes_back() {
     on_room().unwrap();
     on_room().unwrap();
     let refused = on_room().unwrap_err();
-    assert!(matches!(refused, BoundedError::NoRoom(_)), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Rejected {
+                reason: Reason::NoRoom,
+                ..
+            }
+        ),
+        "{refused:?}"
+    );
     assert!(refused.to_string().contains("Backlog::line"), "{refused}");
-    assert_eq!(refused.into_inner().color(), Color::from(9));
+    assert_eq!(refused.value.color(), Color::from(9));
+    drop(refused);
     assert_eq!((full.in_line(), alive.count(), full.refused()), (2, 2, 1));
     // A future joins the line all the same: its memory is its own.
     let mut reserve = pin!(full.reserve());
@@ -1035,7 +1122,13 @@ fn a_callback_that_finds_the_line_full_comes_back() {
     assert!(reserve.as_mut().poll(&mut context).is_pending());
     assert_eq!(full.in_line(), 3);
     drop(runtime);
-    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    assert!(matches!(
+        on_room(),
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     drop(permit);
     assert!(reserve.as_mut().poll(&mut context).is_ready());
     assert_eq!((alive.count(), full.in_line(), full.refused()), (0, 0, 1));
@@ -1053,7 +1146,13 @@ fn a_line_for_nobody_refuses_only_where_there_is_no_room() {
     };
     on_room().unwrap();
     assert_eq!(full.waiting(), 1, "posted, with its permit");
-    assert!(matches!(on_room(), Err(BoundedError::NoRoom(_))));
+    assert!(matches!(
+        on_room(),
+        Err(Rejected {
+            reason: Reason::NoRoom,
+            ..
+        })
+    ));
     assert_eq!(full.in_line(), 0);
     drop(runtime);
     assert_eq!(full.waiting(), 0);
@@ -1072,9 +1171,21 @@ fn a_callback_of_a_runtime_that_has_ended_comes_back() {
         let on_room = |_: &mut Cx, room: Permit<()>| drop(room);
         full.on_room(&by, Callback::anonymous_value(Color::from(9), on_room))
     };
-    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    assert!(matches!(
+        on_room(),
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     let permit = full.try_reserve().unwrap();
-    assert!(matches!(on_room(), Err(BoundedError::Ended(_))));
+    assert!(matches!(
+        on_room(),
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     assert_eq!((full.in_line(), full.refused()), (0, 0));
     drop(permit);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::net::{Incoming, Listener, RecvBuf, SendBuf, Stream, Timer};
 use mely::{
-    Callback, Color, Colored, Cx, Finish, Handler, PostError, Poster, Refused, RunError, Runtime,
+    Callback, Color, Colored, Cx, Finish, Handler, Poster, Reason, Rejected, RunError, Runtime,
     UniqueColor,
 };
 use std::cell::{Cell, RefCell};
@@ -119,7 +119,7 @@ fn another_color_is_refused() {
         .unwrap()
         .run(|cx| {
             let state = Colored::new(cx, Color::from(3), 1);
-            let refused = Refused::OtherColor {
+            let refused = Reason::OtherColor {
                 state: Color::from(3),
                 handler: Color::DEFAULT,
             };
@@ -161,7 +161,7 @@ fn a_color_of_the_same_slot_is_refused() {
                         if i == j {
                             assert_eq!(result, Ok(color));
                         } else {
-                            assert!(matches!(result, Err(Refused::OtherColor { .. })));
+                            assert!(matches!(result, Err(Reason::OtherColor { .. })));
                             refused.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -186,7 +186,7 @@ fn a_value_is_none_of_the_runtimes_own_colors() {
             let twin = Color::from(unique.color().value());
             assert_ne!(unique.color(), twin);
             let state = Colored::new(cx, unique.color(), 0);
-            let refused = Refused::OtherColor {
+            let refused = Reason::OtherColor {
                 state: unique.color(),
                 handler: twin,
             };
@@ -224,8 +224,8 @@ fn nested_access_is_refused() {
             let (state, other) = (Colored::new(cx, color, 1), Colored::new(cx, color, 10));
             cx.post(color, move |cx| {
                 let sum = state.with(cx, |n, cx| {
-                    assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Lent));
-                    assert_eq!(state.clone().with(cx, |_, _| ()), Err(Refused::Lent));
+                    assert_eq!(state.with(cx, |_, _| ()), Err(Reason::Lent));
+                    assert_eq!(state.clone().with(cx, |_, _| ()), Err(Reason::Lent));
                     // Other state of the color is free.
                     *n + other.with(cx, |m, _| *m).unwrap()
                 });
@@ -249,7 +249,7 @@ fn another_runtime_is_refused() {
         .build()
         .unwrap()
         .run(move |cx| {
-            assert_eq!(clone.with(cx, |_, _| ()), Err(Refused::OtherRuntime));
+            assert_eq!(clone.with(cx, |_, _| ()), Err(Reason::OtherRuntime));
             cx.stop();
         })
         .unwrap();
@@ -345,9 +345,18 @@ fn a_post_to_a_runtime_that_has_ended_panics_or_tells() {
     let result = here.run(move |cx| {
         let add = 1;
         let refused = state.try_post(cx, move |n, _cx| *n += add).unwrap_err();
-        assert!(matches!(refused, PostError::Ended(_)), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                Rejected {
+                    reason: Reason::Ended,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
         let mut n = 1;
-        refused.into_inner()(&mut n, cx);
+        (refused.value)(&mut n, cx);
         assert_eq!(n, 2, "the closure itself comes back");
         state.post(cx, |_, _| ());
     });
@@ -384,11 +393,29 @@ fn what_the_full_queues_refuse_comes_back() {
             ];
             assert_eq!(Arc::strong_count(&token), 1 + refusals.len());
             for refused in refusals {
-                assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+                assert!(
+                    matches!(
+                        refused,
+                        Err(Rejected {
+                            reason: Reason::Full,
+                            ..
+                        })
+                    ),
+                    "{refused:?}"
+                );
             }
             let callback = FULL.on(Color::from(3), |_| ());
             let refused = cx.try_post_callback(callback);
-            assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+            assert!(
+                matches!(
+                    refused,
+                    Err(Rejected {
+                        reason: Reason::Full,
+                        ..
+                    })
+                ),
+                "{refused:?}"
+            );
             cx.poster().stop();
         })
         .unwrap();

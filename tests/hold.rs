@@ -3,9 +3,10 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Reason;
 use mely::sim::{self, Simulation, Step};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, OnPanic, PostError, RunError,
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, OnPanic, Rejected, RunError,
     Runtime, Stealing,
 };
 use std::sync::mpsc::{Sender, channel};
@@ -914,7 +915,13 @@ fn at_the_limit_a_hold_can_still_be_resumed() {
                 while cx.try_post(HELD, |_cx| ()).is_ok() {}
                 let refused = all.clone();
                 let full = hold.post(move |_cx| refused.add("through"));
-                assert!(matches!(full, Err(PostError::Full(_))));
+                assert!(matches!(
+                    full,
+                    Err(Rejected {
+                        reason: Reason::Full,
+                        ..
+                    })
+                ));
                 let elsewhere = Colored::new(cx, OTHER, ());
                 assert!(elsewhere.try_post(&hold, |(), _cx| ()).is_err());
                 assert!(elsewhere.post(&hold, |(), _cx| ()).is_err());

@@ -4,9 +4,10 @@ mod common;
 
 use common::wire::any_port;
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Reason;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim::{SimError, Step};
-use mely::{Callback, Color, Colored, Ended, Handler, KeepAlive, PostError, RunError, Runtime};
+use mely::{Callback, Color, Colored, Handler, KeepAlive, Rejected, RunError, Runtime};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,10 @@ fn an_answer_made_outside_is_delivered_after_the_stop() {
                     eventually("the stop", || {
                         matches!(
                             poster.post(Color::from(1), |_cx| ()),
-                            Err(PostError::Ended(_))
+                            Err(Rejected {
+                                reason: Reason::Ended,
+                                ..
+                            })
                         )
                     });
                     // Every core sleeps by now, mostly.
@@ -136,10 +140,16 @@ fn the_deadline_counts_what_was_left() {
     let alive = Alive::default();
     let payload = alive.payload();
     let refused = kept[0].post(Color::from(1), move |_cx| drop(payload));
-    assert!(matches!(refused, Err(PostError::Ended(_))));
+    assert!(matches!(
+        refused,
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     drop(refused);
     assert_eq!(alive.count(), 0);
-    assert_eq!(poster.keep_alive().unwrap_err(), Ended);
+    assert_eq!(poster.keep_alive().unwrap_err(), Reason::Ended);
 }
 
 /// State is reached through one as through a poster, also after the stop.

@@ -5,7 +5,8 @@
 mod common;
 
 use common::{Bound, cores};
-use mely::{Builder, Color, Colored, Cx, Handler, NoReply, PostError, blocking, yield_now};
+use mely::Reason;
+use mely::{Builder, Color, Colored, Cx, Handler, NoReply, Rejected, blocking, yield_now};
 use std::sync::{Arc, Mutex};
 
 static LARGE: Handler = Handler::new("large");
@@ -69,7 +70,11 @@ fn a_future_that_is_refused_comes_back() {
     let runtime = one_core().events_max(1).build().unwrap();
     let byte = runtime.run_until(|cx, finish| {
         while cx.try_post(COLOR, |_cx| ()).is_ok() {}
-        let Err(PostError::Full(refused)) = cx.try_spawn(COLOR, future(6)) else {
+        let Err(Rejected {
+            reason: Reason::Full,
+            value: refused,
+        }) = cx.try_spawn(COLOR, future(6))
+        else {
             panic!("there is no room");
         };
         let refused = Box::pin(refused);

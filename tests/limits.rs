@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Reason;
 use mely::net::{Acceptors, RecvBuf, Stream};
-use mely::{BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, PostError, Runtime};
+use mely::{BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, Rejected, Runtime};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,10 +55,19 @@ fn at_the_limit_closures_come_back_and_nothing_is_lost() {
                 match cx.try_post(Color::DEFAULT, event) {
                     Ok(()) => drop(accepted.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => {
-                        assert!(matches!(error, PostError::Full(_)), "{error:?}");
+                        assert!(
+                            matches!(
+                                error,
+                                Rejected {
+                                    reason: Reason::Full,
+                                    ..
+                                }
+                            ),
+                            "{error:?}"
+                        );
                         assert!(error.to_string().contains("limit of queued events"));
                         // Whole: it runs when called.
-                        error.into_inner()(cx);
+                        (error.value)(cx);
                         accepted.fetch_add(1, Ordering::Relaxed);
                         break;
                     }
@@ -65,7 +75,16 @@ fn at_the_limit_closures_come_back_and_nothing_is_lost() {
             }
             // Inside a handler a poster is no way around the limit.
             let refused = cx.poster().post(Color::from(1), |_cx| ());
-            assert!(matches!(refused, Err(PostError::Full(_))), "{refused:?}");
+            assert!(
+                matches!(
+                    refused,
+                    Err(Rejected {
+                        reason: Reason::Full,
+                        ..
+                    })
+                ),
+                "{refused:?}"
+            );
             cx.stop();
         })
         .unwrap();
@@ -131,7 +150,7 @@ fn foreign_threads_at_the_limit() {
                         ran.fetch_add(1, Ordering::Relaxed);
                     };
                     while let Err(error) = poster.post(Color::from(thread), event) {
-                        event = error.into_inner();
+                        event = error.value;
                         full += 1;
                         std::thread::yield_now();
                     }

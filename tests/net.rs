@@ -4,12 +4,13 @@ mod common;
 
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
+use mely::Reason;
 use mely::net::{
-    AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream, WriteError,
+    AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream,
 };
 use mely::sim::{Simulation, Step};
 use mely::{
-    Callback, Color, Cores, Cx, Finish, Handler, OnPanic, Refused, RunError, Runtime, Stealing,
+    Callback, Color, Cores, Cx, Finish, Handler, OnPanic, Rejected, RunError, Runtime, Stealing,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
@@ -99,7 +100,10 @@ fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
             while let Some(bytes) = held.pop_front() {
                 match stream.write(cx, bytes) {
                     Ok(()) => {}
-                    Err(WriteError::Full(bytes)) => return held.push_front(bytes),
+                    Err(Rejected {
+                        reason: Reason::NoRoom,
+                        value: bytes,
+                    }) => return held.push_front(bytes),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -121,7 +125,10 @@ fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
             }
             match stream.write(cx, data.to_vec()) {
                 Ok(()) => {}
-                Err(WriteError::Full(bytes)) => {
+                Err(Rejected {
+                    reason: Reason::NoRoom,
+                    value: bytes,
+                }) => {
                     fulls.fetch_add(1, Ordering::Relaxed);
                     assert_eq!(&*bytes, &*data, "given back whole");
                     held.push_back(bytes);
@@ -295,11 +302,29 @@ fn half_closed_by_the_server() {
                 stream.write(cx, pattern(len)).unwrap();
                 stream.shutdown_write(cx).unwrap();
                 let closed = stream.write(cx, "more");
-                assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                assert!(
+                    matches!(
+                        closed,
+                        Err(Rejected {
+                            reason: Reason::Closed,
+                            ..
+                        })
+                    ),
+                    "{closed:?}"
+                );
                 let drained = |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
                     sent.unwrap();
                     let closed = stream.write(cx, "more");
-                    assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                    assert!(
+                        matches!(
+                            closed,
+                            Err(Rejected {
+                                reason: Reason::Closed,
+                                ..
+                            })
+                        ),
+                        "{closed:?}"
+                    );
                 };
                 stream.on_drained(cx, &DRAINED, drained).unwrap();
                 let mut got = Vec::new();
@@ -1126,12 +1151,15 @@ fn calls_from_another_color_are_refused() {
         let at = backend.clone();
         let serve = |cx: &mut Cx, incoming: Incoming| {
             let stream = incoming.open(Color::from(77));
-            let refused = Refused::OtherColor {
+            let refused = Reason::OtherColor {
                 state: Color::from(77),
                 handler: ACCEPTING,
             };
             match stream.write(cx, "stolen") {
-                Err(WriteError::Refused(why, bytes)) => {
+                Err(Rejected {
+                    reason: why,
+                    value: bytes,
+                }) => {
                     assert_eq!((why, &*bytes), (refused, &b"stolen"[..]));
                 }
                 other => panic!("{other:?}"),
@@ -1209,7 +1237,16 @@ fn sending_ends_with_an_error_when_the_peer_vanishes() {
             with_stream(cx, incoming, move |cx, stream| {
                 let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
                     let closed = stream.write(cx, "more");
-                    assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                    assert!(
+                        matches!(
+                            closed,
+                            Err(Rejected {
+                                reason: Reason::Closed,
+                                ..
+                            })
+                        ),
+                        "{closed:?}"
+                    );
                     assert_eq!(stream.queued_bytes(cx), Ok(0));
                     tell.send(sent.map_err(|error| error.kind())).unwrap();
                     stream.close(cx);
@@ -1217,7 +1254,16 @@ fn sending_ends_with_an_error_when_the_peer_vanishes() {
                 stream.on_drained(cx, &DRAINED, drained).unwrap();
                 stream.write(cx, pattern(BIG)).unwrap();
                 let full = stream.write(cx, "more");
-                assert!(matches!(full, Err(WriteError::Full(_))), "{full:?}");
+                assert!(
+                    matches!(
+                        full,
+                        Err(Rejected {
+                            reason: Reason::NoRoom,
+                            ..
+                        })
+                    ),
+                    "{full:?}"
+                );
                 stream.detach(cx).unwrap();
             });
         };
@@ -1254,7 +1300,13 @@ fn a_peer_that_never_reads_holds_up_nobody() {
                     }
                     // More than any kernel takes for a peer that does not read.
                     let full = (0..BIG / PIECE).any(|_| {
-                        matches!(stream.write(cx, pattern(PIECE)), Err(WriteError::Full(_)))
+                        matches!(
+                            stream.write(cx, pattern(PIECE)),
+                            Err(Rejected {
+                                reason: Reason::NoRoom,
+                                ..
+                            })
+                        )
                     });
                     tell.send((full, stream.queued_bytes(cx).unwrap())).unwrap();
                 };
@@ -1323,7 +1375,16 @@ fn an_abort_waits_for_nothing() {
                 stream.write(cx, pattern(BIG)).unwrap();
                 stream.abort(cx);
                 let closed = stream.write(cx, "more");
-                assert!(matches!(closed, Err(WriteError::Closed(_))), "{closed:?}");
+                assert!(
+                    matches!(
+                        closed,
+                        Err(Rejected {
+                            reason: Reason::Closed,
+                            ..
+                        })
+                    ),
+                    "{closed:?}"
+                );
             });
         };
         with_server("an_abort", on(&backend), serve, move |addr| {
@@ -1913,8 +1974,8 @@ fn calls_in_another_runtime_are_refused() {
     here.run(move |cx| {
         // The same color, and it is another.
         cx.post(stream.color(), move |cx| {
-            assert_eq!(stream.pause(cx), Err(Refused::OtherRuntime));
-            assert_eq!(stream.queued_bytes(cx), Err(Refused::OtherRuntime));
+            assert_eq!(stream.pause(cx), Err(Reason::OtherRuntime));
+            assert_eq!(stream.queued_bytes(cx), Err(Reason::OtherRuntime));
             cx.stop();
         });
     })
@@ -2258,7 +2319,16 @@ fn the_limit_of_queued_bytes_is_exact() {
         stream.write(cx, pattern(6)).unwrap();
         assert_eq!(stream.queued_bytes(cx), Ok(10));
         let full = stream.write(cx, "x");
-        assert!(matches!(full, Err(WriteError::Full(_))), "{full:?}");
+        assert!(
+            matches!(
+                full,
+                Err(Rejected {
+                    reason: Reason::NoRoom,
+                    ..
+                })
+            ),
+            "{full:?}"
+        );
         give.send(stream).unwrap();
     });
     settle(&mut simulation);

@@ -5,9 +5,8 @@ mod common;
 use common::{Alive, Bound, child, cores};
 use mely::sim::SimError;
 use mely::{
-    Backlog, Bounded, BoundedError, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply,
-    OnPanic, PanicReport, PostError, Refused, RunError, Runtime, blocking, sleep, with_cx,
-    yield_now,
+    Backlog, Bounded, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic,
+    PanicReport, Reason, Rejected, RunError, Runtime, blocking, sleep, with_cx, yield_now,
 };
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -159,7 +158,7 @@ fn colored_is_poisoned_and_refuses() {
             state.post_as(cx, &FAULTY, |_state, _cx| panic!("half done"));
             state.post(cx, |_state, _cx| unreachable!());
             cx.post(color, move |cx| {
-                assert_eq!(state.with(cx, |_, _| ()), Err(Refused::Poisoned));
+                assert_eq!(state.with(cx, |_, _| ()), Err(Reason::Poisoned));
                 cx.stop();
             });
         })
@@ -170,7 +169,7 @@ fn colored_is_poisoned_and_refuses() {
         (reports[0].handler, &*reports[0].message),
         ("faulty", "half done")
     );
-    let refused = Refused::Poisoned.to_string();
+    let refused = Reason::Poisoned.to_string();
     assert_eq!(
         reports[1].message, refused,
         "the later event is reported, not lost"
@@ -198,10 +197,16 @@ fn poison_is_seen_from_anywhere_and_cleared() {
         let reply: Result<(), _> = reply.recv();
         assert_eq!(reply, Err(NoReply::Panicked));
         assert!(room.is_poisoned());
-        let poisoned = |why| matches!(why, Some(Refused::Poisoned));
+        let poisoned = |why| matches!(why, Some(Reason::Poisoned));
         let bounded = Bounded::new(room.clone(), Backlog::events(1));
         let full = bounded.try_post(&poster, |_, _cx| unreachable!());
-        let full = matches!(full, Err(BoundedError::Refused(Refused::Poisoned, _)));
+        let full = matches!(
+            full,
+            Err(Rejected {
+                reason: Reason::Poisoned,
+                ..
+            })
+        );
         assert!(full && bounded.waiting() == 0);
         for why in [
             reason(room.try_post(&poster, |_, _cx| unreachable!())),
@@ -232,9 +237,11 @@ fn poison_is_seen_from_anywhere_and_cleared() {
     assert_eq!(observer.stats().panics(), 2);
 }
 
-fn reason<T, F>(posted: Result<T, PostError<F>>) -> Option<Refused> {
+fn reason<T, F>(posted: Result<T, Rejected<F>>) -> Option<Reason> {
     match posted {
-        Err(PostError::Refused(refused, _)) => Some(refused),
+        Err(Rejected {
+            reason: refused, ..
+        }) => Some(refused),
         _ => None,
     }
 }
@@ -296,11 +303,7 @@ fn a_loan_in_a_drop_during_an_unwind() {
                     panic!("with nothing lent");
                 });
                 cx.post(color, move |cx| {
-                    let expected = if panics {
-                        Err(Refused::Poisoned)
-                    } else {
-                        Ok(2)
-                    };
+                    let expected = if panics { Err(Reason::Poisoned) } else { Ok(2) };
                     assert_eq!(state.with(cx, |n, _| *n), expected);
                     cx.stop();
                 });

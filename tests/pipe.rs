@@ -9,7 +9,7 @@ use mely::net::{
     SimNet, Stream,
 };
 use mely::sim::{self, Simulation, Step};
-use mely::{Callback, Color, Cores, Cx, Handler, Hold, OnPanic, Refused, Runtime};
+use mely::{Callback, Color, Cores, Cx, Handler, Hold, OnPanic, Reason, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -727,7 +727,7 @@ fn pipe_at(
     at: Color,
     [this, other]: [Stream; 2],
     tell: Sender<Piped>,
-) -> Result<(), Refused> {
+) -> Result<(), Reason> {
     let (give, piped) = channel();
     let done = PIPED.on_value(TOLD, move |_: &mut Cx, piped| tell.send(piped).unwrap());
     let pipe = move |cx: &mut Cx| give.send(this.pipe_to(cx, other, done)).unwrap();
@@ -775,7 +775,7 @@ fn in_another_color_it_is_refused_and_both_are_closed() {
     let streams = [streams.recv().unwrap(), streams.recv().unwrap()];
     let at = streams[1].color();
     let refused = pipe_at(&mut world, at, streams, tell).unwrap_err();
-    assert!(matches!(refused, Refused::OtherColor { .. }));
+    assert!(matches!(refused, Reason::OtherColor { .. }));
     for client in [&mut this, &mut other] {
         assert!(world.rest(client).1.is_ok());
     }
@@ -792,7 +792,7 @@ fn a_stream_of_another_runtime_is_refused() {
     let streams = [streams.recv().unwrap(), others.recv().unwrap()];
     let at = streams[0].color();
     let refused = pipe_at(&mut here, at, streams, tell).unwrap_err();
-    assert_eq!(refused, Refused::OtherRuntime);
+    assert_eq!(refused, Reason::OtherRuntime);
     assert!(here.rest(&mut this).1.is_ok());
     assert!(there.rest(&mut other).1.is_ok());
 }

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, KeepAlive, NoReply, OnPanic,
-    PostError, Refused, RunError, Runtime, sim,
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, KeepAlive, NoReply, OnPanic, Reason,
+    Rejected, RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -347,13 +347,13 @@ fn a_read_of_a_poisoned_state_says_why_it_panics() {
         builder.panic_hook(move |report| told.lock().unwrap().push(report.message.clone()));
     let start = |cx: &mut Cx| {
         let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 1));
-        a.post(cx, |_, _cx| panic!("{}", Refused::Poisoned));
+        a.post(cx, |_, _cx| panic!("{}", Reason::Poisoned));
         a.read(cx, |_, _cx| ());
         cx.read_all([&a, &b], |_, _cx| ());
         cx.read_all((&b, &a), |_, _cx| ());
     };
     builder.build().unwrap().run(start).unwrap();
-    let poisoned = Refused::Poisoned.to_string();
+    let poisoned = Reason::Poisoned.to_string();
     assert_eq!(*messages.lock().unwrap(), vec![poisoned; 4]);
 }
 
@@ -373,7 +373,13 @@ fn what_is_refused_gives_the_closure_back() {
             Err(refused) => break refused,
         }
     };
-    assert!(matches!(full, PostError::Full(_)));
+    assert!(matches!(
+        full,
+        Rejected {
+            reason: Reason::Full,
+            ..
+        }
+    ));
     drop(full);
     assert_eq!(alive.count(), accepted);
     let other = cores(1).build().unwrap();
@@ -381,13 +387,22 @@ fn what_is_refused_gives_the_closure_back() {
     let two = poster.read_all([&state, &foreign], |_, _cx| ());
     assert!(matches!(
         two,
-        Err(PostError::Refused(Refused::TwoRuntimes, _))
+        Err(Rejected {
+            reason: Reason::TwoRuntimes,
+            ..
+        })
     ));
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();
     let ended = state.ask_read(&poster, move |_, _cx| drop(payload));
-    assert!(matches!(ended, Err(PostError::Ended(_))));
+    assert!(matches!(
+        ended,
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     drop(ended);
     assert_eq!(alive.count(), 0);
 }

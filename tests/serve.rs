@@ -5,7 +5,7 @@ mod common;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, Payload, eventually};
 use mely::net::{Acceptors, Backend, Incoming, Link, RecvBuf, Session, Stream, Then};
-use mely::{Callback, Color, Cx, Handler, OnPanic, Refused};
+use mely::{Callback, Color, Cx, Handler, OnPanic, Reason};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -427,7 +427,7 @@ fn a_stream_is_served_in_its_color_only() {
         let serve = |cx: &mut Cx, incoming: Incoming| {
             let stream = incoming.open_unique();
             let refused = stream.serve(cx, &SERVE, |_, _, _| PanicsWhenDrained);
-            assert!(matches!(refused, Err(Refused::OtherColor { .. })));
+            assert!(matches!(refused, Err(Reason::OtherColor { .. })));
         };
         with_server("in its color only", on(&backend), serve, move |addr| {
             assert_eq!(Client::connect(&at, addr).rest(), b"");

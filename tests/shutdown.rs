@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Reason;
 use mely::sim::SimError;
-use mely::{Callback, Color, Cx, Finish, Handler, NoReply, PostError, RunError, Stealing};
+use mely::{Callback, Color, Cx, Finish, Handler, NoReply, Rejected, RunError, Stealing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -424,7 +425,11 @@ fn a_post_after_the_end_gives_the_closure_back() {
         }
         let payload = alive.payload();
         let refused = poster.post(Color::from(1), move |_cx| drop(payload));
-        let Err(PostError::Ended(closure)) = refused else {
+        let Err(Rejected {
+            reason: Reason::Ended,
+            value: closure,
+        }) = refused
+        else {
             panic!("{stage}: {refused:?}");
         };
         assert_eq!(alive.count(), 1, "{stage}: given back whole");

@@ -3,11 +3,12 @@
 mod common;
 
 use common::{child_passes, eventually};
+use mely::Reason;
 use mely::net::{Acceptors, Stream, Timer};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
 use mely::{
-    BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, PostError, RunError, Runtime,
+    BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, Rejected, RunError, Runtime,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use std::cell::{Cell, RefCell};
@@ -559,7 +560,16 @@ fn once_a_stop_was_asked_for_nothing_comes_from_outside() {
         simulation.step();
     }
     let refused = poster.post(Color::from(1), |_cx| unreachable!());
-    assert!(matches!(refused, Err(PostError::Ended(_))), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
     while simulation.step() != Step::Ended {}
     simulation.end().unwrap();
     assert_eq!(simulation.stats().events(), 2);

@@ -6,7 +6,7 @@ use common::{Alive, Bound, LONG, Payload, cores, eventually};
 use futures::FutureExt;
 use mely::sim::{Step, pause, work};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, NoContext, NoReply, OnPanic, PostError, RunError,
+    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, Reason, Rejected, RunError,
     Runtime, Stealing, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
 };
 use std::future::{Future, pending, poll_fn};
@@ -96,7 +96,10 @@ fn the_result_comes_to_whoever_spawned() {
     assert_eq!(run.join().unwrap().unwrap(), (HERE, Ok(21)));
     assert!(matches!(
         poster.spawn(HERE, async {}),
-        Err(PostError::Ended(_))
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
     ));
 
     let runtime = cores(2).build().unwrap();
@@ -461,7 +464,7 @@ fn what_is_left_of_a_run_cut_short_is_dropped() {
 #[test]
 fn the_context_is_there_once_and_only_inside_of_a_poll() {
     let _bound = Bound::new("the_context_is_there_once");
-    assert_eq!(try_with_cx(|_cx| ()), Err(NoContext));
+    assert_eq!(try_with_cx(|_cx| ()), Err(Reason::NoContext));
     let seen = cores(1).build().unwrap().run_until(|cx, finish| {
         let in_handler = try_with_cx(|_cx| ());
         cx.spawn(HERE, async move {
@@ -473,7 +476,7 @@ fn the_context_is_there_once_and_only_inside_of_a_poll() {
         })
         .detach();
     });
-    let none = Err(NoContext);
+    let none = Err(Reason::NoContext);
     assert_eq!(seen.unwrap(), (none, none, (true, Ok(HERE))));
 }
 
@@ -532,7 +535,10 @@ fn wakes_are_accepted_at_the_limit_of_events() {
             while cx.try_post(THERE, |_cx| ()).is_ok() {}
             assert!(matches!(
                 cx.try_spawn(HERE, async {}),
-                Err(PostError::Full(_))
+                Err(Rejected {
+                    reason: Reason::Full,
+                    ..
+                })
             ));
             sender.send(()).unwrap();
         });
@@ -1120,7 +1126,7 @@ fn blocking_work_is_awaited() {
                 let Err(refused) = mely::blocking(|| 9).await else {
                     panic!("there is no room");
                 };
-                let back = refused.into_inner().0();
+                let back = (refused.value)();
                 drop(waits);
                 while with_cx(|cx| cx.stats().blocking.queued) > 0 {
                     sleep(Duration::from_micros(100)).await;

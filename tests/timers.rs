@@ -5,6 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::net::Timer;
 use mely::{Callback, Color, Cores, Cx, Runtime, Stealing};
+use mely::{Reason, Rejected};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -569,7 +570,7 @@ fn a_poster_sets_timers() {
         assert_eq!(alive.count(), 0);
         let back = poster.timer(HOUR, on(3, |_| unreachable!())).unwrap_err();
         assert!(
-            matches!(back, mely::PostError::Ended(callback) if callback.color() == Color::from(3))
+            matches!(back, Rejected { reason: Reason::Ended, value: callback } if callback.color() == Color::from(3))
         );
     }
 }
@@ -627,5 +628,7 @@ fn a_poster_sets_intervals() {
     assert_eq!(alive.count(), 0);
     let again = Callback::anonymous_each(Color::from(3), |_cx: &mut Cx, ()| unreachable!());
     let back = poster.interval(HOUR, again).unwrap_err();
-    assert!(matches!(back, mely::PostError::Ended(callback) if callback.color() == Color::from(3)));
+    assert!(
+        matches!(back, Rejected { reason: Reason::Ended, value: callback } if callback.color() == Color::from(3))
+    );
 }

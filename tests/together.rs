@@ -4,7 +4,7 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, PostError, Refused, Runtime,
+    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, Reason, Rejected, Runtime,
     Stealing, sim, with_cx,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -366,9 +366,12 @@ fn a_panic_poisons_all_and_the_colors_go_on() {
 }
 
 /// Why the states cannot be had, if that is why.
-fn reason<T, F>(posted: Result<T, PostError<F>>) -> Option<Refused> {
+fn reason<T, F>(posted: Result<T, Rejected<F>>) -> Option<Reason> {
     match posted {
-        Err(PostError::Refused(refused, _back)) => Some(refused),
+        Err(Rejected {
+            reason: refused,
+            value: _back,
+        }) => Some(refused),
         _ => None,
     }
 }
@@ -402,7 +405,7 @@ fn a_context_refuses_what_cannot_be_and_says_where() {
             finish.finish(refused);
         });
     });
-    let (twice, poisoned) = (Refused::Twice(Color::from(1)), Refused::Poisoned);
+    let (twice, poisoned) = (Reason::Twice(Color::from(1)), Reason::Poisoned);
     let expected = [twice, twice, poisoned, poisoned].map(Some);
     assert_eq!(refused.unwrap(), expected);
     let reports = reports.lock().unwrap();
@@ -421,12 +424,12 @@ fn what_cannot_be_is_refused() {
     let alive = Alive::default();
     type States = Vec<Colored<i32>>;
     let c = Colored::new(&poster, Color::from(2), 1);
-    let twice = Refused::Twice(a.color());
-    let sets: [(States, Refused); 4] = [
+    let twice = Reason::Twice(a.color());
+    let sets: [(States, Reason); 4] = [
         (vec![a.clone(), a.clone()], twice),
         (vec![a.clone(), c, a.clone()], twice),
-        (vec![a.clone(), b.clone()], Refused::TwoRuntimes),
-        (vec![], Refused::NoState),
+        (vec![a.clone(), b.clone()], Reason::TwoRuntimes),
+        (vec![], Reason::NoState),
     ];
     for (states, why) in sets {
         let payload = || alive.payload();
@@ -444,7 +447,13 @@ fn what_cannot_be_is_refused() {
     drop(one);
     let payload = alive.payload();
     let refused = poster.with_all([&a], move |_, _cx| drop(payload));
-    assert!(matches!(refused, Err(PostError::Ended(_))));
+    assert!(matches!(
+        refused,
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        })
+    ));
     drop(refused);
     assert_eq!(alive.count(), 0);
 }
@@ -472,7 +481,10 @@ fn at_the_limit_of_events_the_closure_comes_back() {
                 });
                 match posted {
                     Ok(()) => accepted += 1,
-                    Err(PostError::Full(back)) => break drop(back),
+                    Err(Rejected {
+                        reason: Reason::Full,
+                        value: back,
+                    }) => break drop(back),
                     Err(error) => panic!("{error}"),
                 }
             }

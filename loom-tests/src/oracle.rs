@@ -8,7 +8,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::thread::{self, ThreadId};
-use mely::{Callback, Color, Cx, Handler, KeepAlive, PostError, Poster};
+use mely::{Callback, Color, Cx, Handler, KeepAlive, Poster, Reason, Rejected};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,14 +94,14 @@ pub trait Offers {
     fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
         &self,
         callback: Callback<F>,
-    ) -> Result<(), PostError<Callback<F>>>;
+    ) -> Result<(), Rejected<Callback<F>>>;
 }
 
 impl Offers for Poster {
     fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
         &self,
         callback: Callback<F>,
-    ) -> Result<(), PostError<Callback<F>>> {
+    ) -> Result<(), Rejected<Callback<F>>> {
         self.post_callback(callback)
     }
 }
@@ -110,7 +110,7 @@ impl Offers for KeepAlive {
     fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
         &self,
         callback: Callback<F>,
-    ) -> Result<(), PostError<Callback<F>>> {
+    ) -> Result<(), Rejected<Callback<F>>> {
         self.post_callback(callback)
     }
 }
@@ -146,12 +146,14 @@ impl Event {
         let past = oracle.thread(|past| std::mem::replace(past, *past | bit));
         match by.offer(self.callback(handler, color, bit, past)) {
             Ok(()) => true,
-            Err(PostError::Ended(_event)) => {
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            }) => {
                 oracle.thread(|past| *past &= !bit);
                 false
             }
-            Err(PostError::Full(_event)) => panic!("ORACLE: the world is not full"),
-            Err(PostError::Refused(refused, _event)) => panic!("ORACLE: {refused}"),
+            Err(refused) => panic!("ORACLE: {refused}"),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::state::StreamState;
 use crate::in_color::InColor;
-use crate::net::{Incoming, Stream, WriteError};
+use crate::net::{Incoming, Stream};
+use crate::rejected::Reason;
 use crate::sync::Arc;
-use crate::{Color, Cx, Handler, Refused, try_with_cx};
+use crate::{Color, Cx, Handler, try_with_cx};
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::io::Errno;
 use std::fmt;
@@ -37,8 +38,8 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// does not cut off what is queued: the run waits for it, up to its drain deadline.
 ///
 /// **Where.** All polls are made by tasks of the connection's color. Elsewhere they return an
-/// error, and wait for nothing: in another color one whose source is [`Refused`], outside of tasks
-/// [`NoContext`](crate::NoContext). One task may read while another writes, both of this color; of
+/// error, and wait for nothing: in another color one whose source is [`Reason`](crate::Reason), outside of tasks
+/// [`Reason::NoContext`](crate::Reason::NoContext). One task may read while another writes, both of this color; of
 /// two that read, the one that polled last is woken.
 ///
 /// A task that makes its own color wait ([`Hold::until`](crate::Hold::until)) must not wait for a
@@ -58,8 +59,8 @@ impl AsyncStream {
     /// stopping.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color, with which the connection is dropped and closed.
-    pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is dropped and closed.
+    pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Reason> {
         let state = match stream.has_ended(cx)? {
             // Each connection is told of a stop, also one that does not receive yet.
             true if cx.stopping() => StreamState::ended(&Errno::CANCELED.into()),
@@ -94,8 +95,8 @@ impl AsyncStream {
     /// which is moved to the connection's home core.
     ///
     /// # Errors
-    /// [`Refused`] if the connection is another runtime's, with which it is dropped and closed.
-    pub fn open(cx: &mut Cx, incoming: Incoming) -> Result<AsyncStream, Refused> {
+    /// [`Reason`](crate::Reason) if the connection is another runtime's, with which it is dropped and closed.
+    pub fn open(cx: &mut Cx, incoming: Incoming) -> Result<AsyncStream, Reason> {
         let stream = incoming.open(cx.color());
         AsyncStream::new(cx, stream)
     }
@@ -159,11 +160,11 @@ impl AsyncStream {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
+    /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn stopping(
         &self,
         cx: &mut Cx,
-    ) -> Result<impl Future<Output = ()> + Send + Unpin + use<>, Refused> {
+    ) -> Result<impl Future<Output = ()> + Send + Unpin + use<>, Reason> {
         let its = Arc::clone(&self.state);
         let arrived = move |cx: &mut Cx| {
             let waker = its.borrow(cx).map(|mut state| state.arrived());
@@ -195,7 +196,7 @@ impl AsyncStream {
     /// Calls `f` in a poll of the connection's color.
     fn in_color<R>(
         &self,
-        f: impl FnOnce(&mut Cx) -> Result<Poll<io::Result<R>>, Refused>,
+        f: impl FnOnce(&mut Cx) -> Result<Poll<io::Result<R>>, Reason>,
     ) -> Poll<io::Result<R>> {
         match try_with_cx(f) {
             Ok(Ok(polled)) => polled,
@@ -256,12 +257,14 @@ impl AsyncStream {
                         self.state.borrow(cx)?.wrote(len);
                         return Ok(Poll::Ready(Ok(len)));
                     }
-                    Err(WriteError::Refused(refused, _)) => return Err(refused),
-                    Err(WriteError::Closed(_)) => {
-                        return Ok(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
-                    }
-                    // Then something is queued, and will have left.
-                    Err(WriteError::Full(_)) => {}
+                    Err(refused) => match refused.reason {
+                        Reason::Closed => {
+                            return Ok(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
+                        }
+                        // Then something is queued, and will have left.
+                        Reason::NoRoom => {}
+                        reason => return Err(reason),
+                    },
                 }
             }
             self.wait_to_write(cx, context.waker())
@@ -284,7 +287,7 @@ impl AsyncStream {
         })
     }
 
-    fn sent(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<io::Result<()>>, Refused> {
+    fn sent(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<io::Result<()>>, Reason> {
         if let Some(failure) = self.state.borrow(cx)?.polled_to_write() {
             return Ok(Poll::Ready(Err(failure.error())));
         }
@@ -295,7 +298,7 @@ impl AsyncStream {
     }
 
     /// Something is queued; `waker` is woken when it has left.
-    fn wait_to_write<R>(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<R>, Refused> {
+    fn wait_to_write<R>(&self, cx: &mut Cx, waker: &Waker) -> Result<Poll<R>, Reason> {
         let replaced = self.state.borrow(cx)?.wait_to_write(waker);
         // With nothing borrowed: a waker's code is somebody's.
         drop(replaced);

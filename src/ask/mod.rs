@@ -15,8 +15,9 @@ use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::panics::LateDrop;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
+use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Color, Cx};
 
@@ -81,7 +82,7 @@ impl<R: Send + 'static> Drop for Asked<R> {
     }
 }
 
-fn ask<R, F>(poster: &Poster, until: Until, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+fn ask<R, F>(poster: &Poster, until: Until, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
 where
     F: FnOnce(&mut Cx) -> R + Send + 'static,
     R: Send + 'static,
@@ -124,8 +125,8 @@ impl Cx {
     /// Asks, or gives the closure back.
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events.
-    pub fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
+    pub fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
@@ -133,7 +134,7 @@ impl Cx {
         let (asked, reply) = Asked::new(&self.worker_ref().inner);
         let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
         self.post_wrapped(None, color, f, wrap)
-            .map_err(PostError::Full)?;
+            .map_err(|f| Rejected::new(Reason::Full, f))?;
         Ok(reply)
     }
 }
@@ -159,7 +160,7 @@ impl Poster {
     /// assert_eq!(asker.join().unwrap().unwrap(), 40);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
@@ -174,7 +175,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, PostError<F>>
+    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,

@@ -1,7 +1,5 @@
 //! How much may wait, why an event was not accepted, and what is known of one that was shed.
 
-use crate::{PostError, Refused};
-use std::fmt;
 use std::time::Duration;
 
 /// How much may wait in a bounded color, and when waiting events are *shed*: dropped in the color
@@ -108,80 +106,3 @@ pub struct Shed {
     /// How many events wait behind it that were posted by handles of the same bound.
     pub behind: usize,
 }
-
-/// Why an event was not accepted by a [`Bounded`](crate::Bounded), with the closure.
-pub enum BoundedError<F> {
-    /// As many events wait as may, or others wait for room; of a callback that was to wait: as many
-    /// stand in the line as may ([`Backlog::line`]).
-    NoRoom(F),
-    /// No room has come in time.
-    TimedOut(F),
-    /// Waiting inside a handler would block its core, and with it perhaps the very color that is
-    /// waited for: use [`Bounded::on_room`](crate::Bounded::on_room), or in a task
-    /// [`Bounded::reserve`](crate::Bounded::reserve).
-    Inside(F),
-    /// The runtime has ended, or was asked to and takes no more from outside.
-    Ended(F),
-    /// The builder's limit of queued events is reached, of all colors together.
-    Full(F),
-    /// The event cannot have the state: it is poisoned.
-    Refused(Refused, F),
-}
-
-impl<F> BoundedError<F> {
-    /// The closure that was not posted.
-    pub fn into_inner(self) -> F {
-        match self {
-            BoundedError::NoRoom(f)
-            | BoundedError::TimedOut(f)
-            | BoundedError::Inside(f)
-            | BoundedError::Ended(f)
-            | BoundedError::Full(f)
-            | BoundedError::Refused(_, f) => f,
-        }
-    }
-}
-
-impl<F> From<PostError<F>> for BoundedError<F> {
-    fn from(error: PostError<F>) -> BoundedError<F> {
-        match error {
-            PostError::Ended(f) => BoundedError::Ended(f),
-            PostError::Full(f) => BoundedError::Full(f),
-            PostError::Refused(refused, f) => BoundedError::Refused(refused, f),
-        }
-    }
-}
-
-impl<F> fmt::Debug for BoundedError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BoundedError::NoRoom(_) => "BoundedError::NoRoom",
-            BoundedError::TimedOut(_) => "BoundedError::TimedOut",
-            BoundedError::Inside(_) => "BoundedError::Inside",
-            BoundedError::Ended(_) => "BoundedError::Ended",
-            BoundedError::Full(_) => "BoundedError::Full",
-            BoundedError::Refused(refused, _) => {
-                return write!(f, "BoundedError::Refused({refused:?})");
-            }
-        })
-    }
-}
-
-impl<F> fmt::Display for BoundedError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BoundedError::NoRoom(_) => {
-                "as many events of the color wait as may (`Backlog::events`, `Backlog::line`)"
-            }
-            BoundedError::TimedOut(_) => "no room has come in time",
-            BoundedError::Inside(_) => {
-                "waiting inside a handler would block its core: use `on_room` or `reserve`"
-            }
-            BoundedError::Ended(_) => "the runtime has ended or is ending",
-            BoundedError::Full(_) => "the runtime's limit of queued events is reached",
-            BoundedError::Refused(refused, _) => return refused.fmt(f),
-        })
-    }
-}
-
-impl<F> std::error::Error for BoundedError<F> {}

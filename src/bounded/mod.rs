@@ -15,18 +15,19 @@ pub(crate) mod backlog;
 mod permits;
 pub(crate) mod reserve;
 
-use self::backlog::{Backlog, BoundedError, Shed};
+use self::backlog::{Backlog, Shed};
 use self::permits::{Joined, Permits, Undelivered};
 use crate::callback::Callback;
 use crate::event::node::Sort;
 use crate::host::holding::arrive;
 use crate::host::inner::Inner;
 use crate::host::panics::{Caught, InTurn};
-use crate::host::poster::PostError;
 use crate::host::quiesce::Until;
 use crate::host::worker;
 use crate::post::sealed::Through;
 use crate::post::{Post, posts_to, until_of};
+use crate::rejected::Reason;
+use crate::rejected::Rejected;
 use crate::sched::core::Core;
 use crate::shared::stats::CoreCounters;
 use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
@@ -68,7 +69,7 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 /// what its core has posted until then, as [`Cx::flush`] does.
 ///
 /// ```
-/// use mely::{Backlog, Bounded, BoundedError, Color, Colored, Cores, Cx, Handler, Permit, Runtime};
+/// use mely::{Backlog, Bounded, Color, Colored, Cores, Cx, Handler, Permit, Reason, Runtime};
 /// static ROOM: Handler = Handler::new("room");
 /// // With more cores another one might have begun with the first line.
 /// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
@@ -77,10 +78,9 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 ///     let log = Bounded::new(log, Backlog::events(2));
 ///     log.try_post(cx, |log, _cx| log.push_str("one ")).unwrap();
 ///     log.try_post(cx, |log, _cx| log.push_str("two ")).unwrap();
-///     let refused = log.try_post(cx, |log, _cx| log.push_str("three"));
-///     let Err(BoundedError::NoRoom(line)) = refused else {
-///         panic!("there was room");
-///     };
+///     let refused = log.try_post(cx, |log, _cx| log.push_str("three")).unwrap_err();
+///     assert_eq!(refused.reason, Reason::NoRoom);
+///     let line = refused.value;
 ///     // The closure is posted later, when there is room for it.
 ///     let on_room = move |cx: &mut Cx, room: Permit<String>| {
 ///         let log = room.bounded().clone();
@@ -154,8 +154,8 @@ impl<T: Send + 'static> Bounded<T> {
         self.cell.shed.load(Ordering::Relaxed)
     }
 
-    /// How often somebody was refused so far for want of room: [`BoundedError::NoRoom`] and
-    /// [`TimedOut`](BoundedError::TimedOut), and nothing from [`try_reserve`](Self::try_reserve).
+    /// How often somebody was refused so far for want of room: [`Reason::NoRoom`](crate::Reason::NoRoom) and
+    /// [`TimedOut`](crate::Reason::TimedOut), and nothing from [`try_reserve`](Self::try_reserve).
     /// Of all bounded colors of a runtime: [`Stats::events_refused`](crate::Stats::events_refused).
     pub fn refused(&self) -> u64 {
         self.cell.refused.load(Ordering::Relaxed)
@@ -167,10 +167,10 @@ impl<T: Send + 'static> Bounded<T> {
     /// comes, and is counted in [`shed`](Self::shed). [`try_post_or`](Self::try_post_or) is told.
     ///
     /// # Errors
-    /// [`BoundedError::NoRoom`] if as many events wait as may, or others wait for room; else as
-    /// [`Colored::try_post`], also if the state is poisoned. [`BoundedError::Ended`] also where
+    /// [`Reason::NoRoom`](crate::Reason::NoRoom) if as many events wait as may, or others wait for room; else as
+    /// [`Colored::try_post`], also if the state is poisoned. [`Reason::Ended`](crate::Reason::Ended) also where
     /// there is no room. All give the closure back.
-    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), BoundedError<F>>
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -191,7 +191,7 @@ impl<T: Send + 'static> Bounded<T> {
         by: &P,
         handler: &'static Handler,
         f: F,
-    ) -> Result<(), BoundedError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -236,7 +236,7 @@ impl<T: Send + 'static> Bounded<T> {
         handler: &'static Handler,
         f: F,
         shed: S,
-    ) -> Result<(), BoundedError<(F, S)>>
+    ) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -277,13 +277,9 @@ impl<T: Send + 'static> Bounded<T> {
     /// callbacks are dropped when that room is given back.
     ///
     /// # Errors
-    /// [`BoundedError::NoRoom`] if as many stand in the line as may ([`Backlog::line`]), and
-    /// [`BoundedError::Ended`] if the run of `by` has ended. Both give the callback back.
-    pub fn on_room<P, F>(
-        &self,
-        by: &P,
-        callback: Callback<F>,
-    ) -> Result<(), BoundedError<Callback<F>>>
+    /// [`Reason::NoRoom`](crate::Reason::NoRoom) if as many stand in the line as may ([`Backlog::line`]), and
+    /// [`Reason::Ended`](crate::Reason::Ended) if the run of `by` has ended. Both give the callback back.
+    pub fn on_room<P, F>(&self, by: &P, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut Cx, Permit<T>) + Send + 'static,
@@ -295,7 +291,10 @@ impl<T: Send + 'static> Bounded<T> {
             false => poster.keep_alive().ok().map(Some),
         };
         let Some(keep_alive) = kept else {
-            return Err(BoundedError::Ended(callback));
+            return Err(Rejected {
+                reason: Reason::Ended,
+                value: callback,
+            });
         };
         let Callback { handler, color, f } = callback;
         let through = by.through(color);
@@ -313,12 +312,21 @@ impl<T: Send + 'static> Bounded<T> {
             let (until, parts) = (Until::End, (f, bounded));
             match poster.post_sort_until(until, handler, color, parts, sort, with_permit) {
                 Ok(()) => Ok(()),
-                Err(PostError::Full(parts)) => {
+                Err(Rejected {
+                    reason: Reason::Full,
+                    value: parts,
+                }) => {
                     let event = with_permit(parts);
                     drop(poster.post_own_sort_until(until, handler, color, event, sort));
                     Ok(())
                 }
-                Err(PostError::Ended(parts) | PostError::Refused(_, parts)) => Err(parts),
+                Err(
+                    Rejected {
+                        reason: Reason::Ended,
+                        value: parts,
+                    }
+                    | Rejected { value: parts, .. },
+                ) => Err(parts),
             }
         };
         let (permits, line_max) = (&self.cell.permits, self.cell.backlog.line_max());
@@ -336,11 +344,17 @@ impl<T: Send + 'static> Bounded<T> {
             Joined::Waits => Ok(()),
             Joined::Free((f, post, _)) => post(f, self.clone()).map_err(|(f, handle)| {
                 drop(Permit::of(handle));
-                BoundedError::Ended(Callback::new(handler, color, f))
+                Rejected {
+                    reason: Reason::Ended,
+                    value: Callback::new(handler, color, f),
+                }
             }),
             Joined::Full((f, ..)) => {
                 self.count_refused();
-                Err(BoundedError::NoRoom(Callback::new(handler, color, f)))
+                Err(Rejected {
+                    reason: Reason::NoRoom,
+                    value: Callback::new(handler, color, f),
+                })
             }
         }
     }
@@ -355,13 +369,19 @@ impl<T: Send + 'static> Bounded<T> {
     }
 
     /// Why a post by `by` that has found no room is refused. Counts it, if that is why.
-    fn no_room<F>(&self, by: &(impl Post + ?Sized), f: F) -> BoundedError<F> {
+    fn no_room<F>(&self, by: &(impl Post + ?Sized), f: F) -> Rejected<F> {
         let inner = self.inner();
         if inner.quiesce.refuses(until_of(by, inner)) {
-            return BoundedError::Ended(f);
+            return Rejected {
+                reason: Reason::Ended,
+                value: f,
+            };
         }
         self.count_refused();
-        BoundedError::NoRoom(f)
+        Rejected {
+            reason: Reason::NoRoom,
+            value: f,
+        }
     }
 
     fn count_refused(&self) {
@@ -463,7 +483,7 @@ impl<T: Send + 'static> Permit<T> {
     ///
     /// # Errors
     /// As [`Colored::try_post`]. The closure comes back, and the room goes to the next in the line.
-    pub fn post<P, F>(self, by: &P, f: F) -> Result<(), PostError<F>>
+    pub fn post<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -475,7 +495,7 @@ impl<T: Send + 'static> Permit<T> {
     ///
     /// # Errors
     /// As [`post`](Self::post).
-    pub fn post_as<P, F>(self, by: &P, handler: &'static Handler, f: F) -> Result<(), PostError<F>>
+    pub fn post_as<P, F>(self, by: &P, handler: &'static Handler, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -493,7 +513,7 @@ impl<T: Send + 'static> Permit<T> {
         handler: &'static Handler,
         f: F,
         shed: S,
-    ) -> Result<(), PostError<(F, S)>>
+    ) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -520,7 +540,7 @@ impl<T: Send + 'static> Permit<T> {
         by: &P,
         handler: Option<&'static Handler>,
         f: F,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -541,7 +561,7 @@ impl<T: Send + 'static> Permit<T> {
         handler: Option<&'static Handler>,
         f: F,
         event: impl FnOnce(Permit<T>, u64, F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         G: FnOnce(&mut Cx) + Send + 'static,

@@ -1,12 +1,12 @@
 //! Waiting for room: a future, and a thread that blocks on one.
 
-use super::backlog::BoundedError;
 use super::{Bounded, Permit};
 use crate::Cx;
 use crate::host::inner::Inner;
 use crate::host::quiesce::Until;
 use crate::host::worker;
 use crate::post::{Post, until_of};
+use crate::rejected::{Reason, Rejected};
 use crate::sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::pin::Pin;
@@ -68,7 +68,7 @@ impl<T: Send + 'static> Bounded<T> {
     ///     for n in 1..=1_000 {
     ///         let add = move |sum: &mut i32, _cx: &mut mely::Cx| *sum += n;
     ///         if let Err(refused) = sum.post_wait(&poster, Duration::from_secs(60), add) {
-    ///             eprintln!("{refused}"); // and `refused.into_inner()` is the closure
+    ///             eprintln!("{refused}"); // and `refused.value` is the closure
     ///             break;
     ///         }
     ///     }
@@ -80,28 +80,37 @@ impl<T: Send + 'static> Bounded<T> {
     /// ```
     ///
     /// # Errors
-    /// - [`BoundedError::TimedOut`] if no room has come in time.
-    /// - [`BoundedError::Ended`] when the runtime is asked to stop, ends by itself or is cut short,
+    /// - [`Reason::TimedOut`](crate::Reason::TimedOut) if no room has come in time.
+    /// - [`Reason::Ended`](crate::Reason::Ended) when the runtime is asked to stop, ends by itself or is cut short,
     ///   also if that is while it waits. By a [`KeepAlive`](crate::KeepAlive) only if the run is
     ///   cut short.
-    /// - [`BoundedError::Inside`] in a handler of whatever runtime, at once.
-    /// - [`BoundedError::Full`] at the builder's limit of queued events: for that nobody waits.
+    /// - [`Reason::InsideHandler`](crate::Reason::InsideHandler) in a handler of whatever runtime, at once.
+    /// - [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events: for that nobody waits.
     ///
     /// All give the closure back.
-    pub fn post_wait<P, F>(&self, by: &P, timeout: Duration, f: F) -> Result<(), BoundedError<F>>
+    pub fn post_wait<P, F>(&self, by: &P, timeout: Duration, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
         if worker::would_block() {
-            return Err(BoundedError::Inside(f));
+            return Err(Rejected {
+                reason: Reason::InsideHandler,
+                value: f,
+            });
         }
         match self.wait(until_of(by, self.inner()), timeout) {
             Ok(permit) => Ok(permit.post(by, f)?),
-            Err(NoPermit::Ended) => Err(BoundedError::Ended(f)),
+            Err(NoPermit::Ended) => Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            }),
             Err(NoPermit::TimedOut) => {
                 self.count_refused();
-                Err(BoundedError::TimedOut(f))
+                Err(Rejected {
+                    reason: Reason::TimedOut,
+                    value: f,
+                })
             }
         }
     }

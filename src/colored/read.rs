@@ -14,7 +14,7 @@ use super::Colored;
 use crate::host::holding::SharedHold;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, CountedArc, Mutex, fault};
-use crate::{Cx, Refused};
+use crate::{Cx, Reason};
 use std::any::Any;
 use std::fmt;
 
@@ -112,16 +112,16 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// Begins to read, in an event of the color that may: see
     /// [`Gates::may_read`](crate::gate::Gates::may_read). None if it is too early: the last of
     /// those who read has gone, and the value is not back.
-    pub(crate) fn begin_reading(&self, cx: &mut Cx) -> Result<Option<Reading<T>>, Refused> {
+    pub(crate) fn begin_reading(&self, cx: &mut Cx) -> Result<Option<Reading<T>>, Reason> {
         let mut state = self.cell.state.borrow(cx)?;
         if self.is_poisoned() {
-            return Err(Refused::Poisoned);
+            return Err(Reason::Poisoned);
         }
         if let Some(shared) = &state.shared {
             let share: &Share<T> = shared.downcast_ref().expect("the state's own type");
             return Ok(share.readers.join().then(|| self.reading(share)));
         }
-        let value = state.value.take().ok_or(Refused::Lent)?;
+        let value = state.value.take().ok_or(Reason::Lent)?;
         state.end();
         let share = Share {
             value: CountedArc::new(value),

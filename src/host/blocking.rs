@@ -8,10 +8,11 @@ use super::poster::Poster;
 use super::quiesce::Until;
 use crate::callback::Callback;
 use crate::memory::boxed;
+use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Cx, Handler};
+use std::fmt;
 use std::time::Duration;
-use std::{fmt, io};
 
 /// Blocking work that was accepted: a handle, to cancel it by. Dropped, it changes nothing.
 ///
@@ -55,58 +56,6 @@ impl fmt::Debug for Blocking {
         f.debug_struct("Blocking").finish_non_exhaustive()
     }
 }
-
-/// Why blocking work was not accepted, with its closure and callback. Nothing was run or dropped.
-pub enum BlockingError<W, C> {
-    /// As much waits as the builder allows:
-    /// [`blocking_queue_max`](crate::Builder::blocking_queue_max), while all threads are at work.
-    Full(W, C),
-    /// The runtime has ended, or was asked to and takes no more from outside.
-    Ended(W, C),
-    /// The pool has no thread yet, and the system refused one.
-    NoThread(io::Error, W, C),
-}
-
-impl<W, C> BlockingError<W, C> {
-    /// The closure and the callback.
-    pub fn into_inner(self) -> (W, C) {
-        match self {
-            BlockingError::Full(work, callback)
-            | BlockingError::Ended(work, callback)
-            | BlockingError::NoThread(_, work, callback) => (work, callback),
-        }
-    }
-}
-
-impl<W, C> fmt::Debug for BlockingError<W, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockingError::Full(..) => f.write_str("BlockingError::Full"),
-            BlockingError::Ended(..) => f.write_str("BlockingError::Ended"),
-            BlockingError::NoThread(error, ..) => f
-                .debug_tuple("BlockingError::NoThread")
-                .field(error)
-                .finish(),
-        }
-    }
-}
-
-impl<W, C> fmt::Display for BlockingError<W, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockingError::Full(..) => f.write_str(
-                "all threads for blocking work are busy and their queue is full \
-                 (`blocking_threads_max`, `blocking_queue_max`)",
-            ),
-            BlockingError::Ended(..) => f.write_str("the runtime has ended or is ending"),
-            BlockingError::NoThread(error, ..) => {
-                write!(f, "no thread for blocking work could be started: {error}")
-            }
-        }
-    }
-}
-
-impl<W, C> std::error::Error for BlockingError<W, C> {}
 
 /// Blocking work waits for a thread for longer than the limit of
 /// [`Builder::on_slow_blocking`](crate::Builder::on_slow_blocking).
@@ -190,7 +139,7 @@ fn submit<T, W, F>(
     keep_alive: KeepAlive,
     work: W,
     callback: Callback<F>,
-) -> Result<Blocking, BlockingError<W, Callback<F>>>
+) -> Result<Blocking, Rejected<(W, Callback<F>)>>
 where
     W: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -210,11 +159,12 @@ where
         Err(refused) => refused,
     };
     let BlockingJob { work, callback, .. } = *job;
-    Err(match refusal {
-        JobRefusal::Full => BlockingError::Full(*work, callback),
-        JobRefusal::Ended => BlockingError::Ended(*work, callback),
-        JobRefusal::NoThread(error) => BlockingError::NoThread(error, *work, callback),
-    })
+    let reason = match refusal {
+        JobRefusal::Full => Reason::BlockingFull,
+        JobRefusal::Ended => Reason::Ended,
+        JobRefusal::NoThread { stack_bytes, errno } => Reason::NoThread { stack_bytes, errno },
+    };
+    Err(Rejected::new(reason, (*work, callback)))
 }
 
 impl Cx {
@@ -254,7 +204,7 @@ impl Cx {
     /// between two events that the seed decides, and takes no virtual time.
     ///
     /// # Errors
-    /// [`BlockingError`] gives the closure and the callback back. That is not a panic, as it is
+    /// [`Rejected`](crate::Rejected) gives the closure and the callback back. That is not a panic, as it is
     /// where events are posted, because here it is an everyday matter: a slow disk fills the queue.
     ///
     /// ```
@@ -266,7 +216,7 @@ impl Cx {
     ///     });
     ///     let work = || std::fs::read_to_string("/proc/self/stat");
     ///     if let Err(refused) = cx.blocking(work, loaded) {
-    ///         eprintln!("{refused}"); // `refused.into_inner()`: the closure and the callback
+    ///         eprintln!("{refused}"); // `refused.value`: the closure and the callback
     ///     }
     /// })?;
     /// assert!(bytes > 0);
@@ -276,7 +226,7 @@ impl Cx {
         &self,
         work: W,
         callback: Callback<F>,
-    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    ) -> Result<Blocking, Rejected<(W, Callback<F>)>>
     where
         W: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -291,12 +241,12 @@ impl Poster {
     /// run begins with it.
     ///
     /// # Errors
-    /// As [`Cx::blocking`]; [`BlockingError::Ended`] once the runtime was asked to stop.
+    /// As [`Cx::blocking`]; [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop.
     pub fn blocking<T, W, F>(
         &self,
         work: W,
         callback: Callback<F>,
-    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    ) -> Result<Blocking, Rejected<(W, Callback<F>)>>
     where
         W: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -308,7 +258,10 @@ impl Poster {
         {
             return submit(keep_alive, work, callback);
         }
-        Err(BlockingError::Ended(work, callback))
+        Err(Rejected {
+            reason: Reason::Ended,
+            value: (work, callback),
+        })
     }
 }
 
@@ -316,12 +269,12 @@ impl KeepAlive {
     /// Runs `work` on a thread of the runtime's own; see [`Cx::blocking`].
     ///
     /// # Errors
-    /// As [`Cx::blocking`]; [`BlockingError::Ended`] only if the run was cut short.
+    /// As [`Cx::blocking`]; [`Reason::Ended`](crate::Reason::Ended) only if the run was cut short.
     pub fn blocking<T, W, F>(
         &self,
         work: W,
         callback: Callback<F>,
-    ) -> Result<Blocking, BlockingError<W, Callback<F>>>
+    ) -> Result<Blocking, Rejected<(W, Callback<F>)>>
     where
         W: FnOnce() -> T + Send + 'static,
         T: Send + 'static,

@@ -2,7 +2,7 @@
 
 use super::keep_alive::KeepAlive;
 use super::panics;
-use super::poster::{PostError, Poster};
+use super::poster::Poster;
 use super::source::AtEnd;
 pub use super::unique::UniqueColor;
 use super::worker::Worker;
@@ -11,10 +11,11 @@ use crate::color::CoreId;
 use crate::event::node::{Sort, is_boxed};
 use crate::event::profile::Begun;
 use crate::memory::boxed;
+use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::sched::step::Host;
 use crate::shared::wish;
-use crate::shared::working::{WorkingCoresError, set_working};
+use crate::shared::working::set_working;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -80,26 +81,29 @@ impl Cx {
     /// Posts, or gives the closure back.
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events.
-    pub fn try_post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
+    pub fn try_post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         self.post_wrapped(None, color, f, |f| f)
-            .map_err(PostError::Full)
+            .map_err(|f| Rejected::new(Reason::Full, f))
     }
 
     /// Posts a callback, or gives it back.
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post).
-    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<Callback<F>>>
+    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let Callback { handler, color, f } = callback;
         self.post_wrapped(handler, color, f, |f| f)
-            .map_err(|f| PostError::Full(Callback::new(handler, color, f)))
+            .map_err(|f| Rejected {
+                reason: Reason::Full,
+                value: Callback::new(handler, color, f),
+            })
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
@@ -118,7 +122,7 @@ impl Cx {
     {
         if const { is_boxed::<G>() } {
             let posted = self.post_boxed(handler, color, f, wrap);
-            return posted.map_err(PostError::into_inner);
+            return posted.map_err(|refused| refused.value);
         }
         self.lend(|worker| worker.core.post_wrapped(handler, color, f, wrap))
     }
@@ -131,13 +135,16 @@ impl Cx {
         color: Color,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         let place = |worker: &mut Worker| worker.core.place(handler, color, Sort::ORDINARY);
         let Some(place) = self.lend(place) else {
-            return Err(PostError::Full(f));
+            return Err(Rejected {
+                reason: Reason::Full,
+                value: f,
+            });
         };
         let made = place.fill(boxed(|| wrap(f)));
         self.lend(|worker| worker.core.put_placed(color, made));
@@ -268,11 +275,11 @@ impl Cx {
     /// ```
     ///
     /// # Errors
-    /// [`WorkingCoresError`] for none, or more than the runtime has; nothing has changed then.
+    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime has; nothing has changed then.
     ///
     /// libasync-smp and Mely assume that the number of processors stays as it is; scheduler
     /// activations would be the way to follow it (USENIX 2003, section 3).
-    pub fn set_working_cores(&self, cores: usize) -> Result<(), WorkingCoresError> {
+    pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
         set_working(&self.worker_ref().core.shared, cores)
     }
 
@@ -453,7 +460,7 @@ impl fmt::Debug for Cx {
 /// What a post through a context returns, which panics where it is refused.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn accepted<T, F>(result: Result<T, PostError<F>>) -> T {
+pub(crate) fn accepted<T, F>(result: Result<T, Rejected<F>>) -> T {
     match result {
         Ok(posted) => posted,
         Err(_) => refused(result),
@@ -464,18 +471,27 @@ pub(crate) fn accepted<T, F>(result: Result<T, PostError<F>>) -> T {
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn refused<T, F>(result: Result<T, PostError<F>>) -> T {
+fn refused<T, F>(result: Result<T, Rejected<F>>) -> T {
     match result {
         Ok(posted) => posted,
-        Err(PostError::Full(f)) => full(f),
+        Err(Rejected {
+            reason: Reason::Full,
+            value: f,
+        }) => full(f),
         // Through the context of another runtime, to a state whose runtime has ended.
-        Err(PostError::Ended(f)) => {
+        Err(Rejected {
+            reason: Reason::Ended,
+            value: f,
+        }) => {
             drop(f);
             panic!(
                 "the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell"
             );
         }
-        Err(PostError::Refused(refused, f)) => {
+        Err(Rejected {
+            reason: refused,
+            value: f,
+        }) => {
             drop(f);
             panic!("{refused}");
         }

@@ -3,9 +3,10 @@
 //! A keep-alive is a poster that is counted. Who counts, and why the end neither misses one nor
 //! waits for one that is gone, is in [`super::quiesce`].
 
-use super::poster::{PostError, Poster};
+use super::poster::Poster;
 use super::quiesce::Until;
 use crate::callback::Callback;
+use crate::rejected::Rejected;
 use crate::{Color, Cx};
 use std::fmt;
 
@@ -65,10 +66,10 @@ impl KeepAlive {
     /// Posts `f` to `color`; see [`Cx::post`].
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events. [`PostError::Ended`] only if
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events. [`Reason::Ended`](crate::Reason::Ended) only if
     /// the run was cut short: by its deadline, a panic, or the drop of a runtime that never ran.
     /// Both give the closure back.
-    pub fn post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
+    pub fn post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -80,7 +81,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<Callback<F>>>
+    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {

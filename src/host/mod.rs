@@ -24,7 +24,6 @@ pub(crate) mod poster;
 pub(crate) mod profile;
 mod profile_text;
 pub(crate) mod quiesce;
-pub(crate) mod refused;
 pub(crate) mod source;
 pub(crate) mod sources;
 pub(crate) mod stage;

@@ -64,7 +64,10 @@ pub(crate) struct BlockingLimits {
 pub(crate) enum JobRefusal {
     Full,
     Ended,
-    NoThread(io::Error),
+    NoThread {
+        stack_bytes: Option<usize>,
+        errno: Option<i32>,
+    },
 }
 
 /// Called when jobs wait for long, on the thread that called `run`.
@@ -200,7 +203,11 @@ impl BlockingPool {
             && state.threads == 0
         {
             state.counts.refused += 1;
-            return Err((JobRefusal::NoThread(error), job));
+            let refusal = JobRefusal::NoThread {
+                stack_bytes: self.limits.stack_bytes,
+                errno: error.raw_os_error(),
+            };
+            return Err((refusal, job));
         }
         let number = state.next_job;
         state.next_job += 1;
@@ -403,20 +410,17 @@ impl PoolState {
     }
 }
 
-/// Starts a thread, with a stack of this size if the setting has one. The error names it then.
+/// Starts a thread, with a stack of this size if there is one.
 pub(crate) fn spawn(
     name: String,
-    (setting, stack_bytes): (&str, Option<usize>),
+    stack_bytes: Option<usize>,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let thread = Builder::new().name(name);
-    let Some(bytes) = stack_bytes else {
-        return thread.spawn(run);
-    };
-    thread.stack_size(bytes).spawn(run).map_err(|error| {
-        let text = format!("a thread with a stack of {bytes} bytes (`{setting}`): {error}");
-        io::Error::new(error.kind(), text)
-    })
+    match stack_bytes {
+        None => thread.spawn(run),
+        Some(bytes) => thread.stack_size(bytes).spawn(run),
+    }
 }
 
 /// Waits for a thread that has left the pool, or is about to. Not under the lock: the destructors
@@ -436,7 +440,7 @@ fn start(inner: &Arc<Inner>, state: &mut PoolState) -> io::Result<()> {
         return Ok(());
     }
     let (its, processors) = (Arc::clone(inner), state.processors);
-    let stack = ("blocking_stack_bytes", inner.pool.limits.stack_bytes);
+    let stack = inner.pool.limits.stack_bytes;
     let handle = spawn(format!("mely-blocking-{thread}"), stack, move || {
         // If a pinned core has started it, it inherits the core's processor. If that cannot be
         // changed it works all the same.

@@ -3,16 +3,16 @@
 use super::inner::Inner;
 use super::keep_alive::KeepAlive;
 use super::quiesce::Until;
-use super::refused::Refused;
 use super::worker::{is_inside, lend_current};
 use crate::callback::Callback;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Sort, is_boxed};
 use crate::memory::boxed;
+use crate::rejected::{Reason, Rejected};
 use crate::sched::together::Arrive;
 use crate::shared::direct;
 use crate::shared::wish;
-use crate::shared::working::{WorkingCoresError, set_working};
+use crate::shared::working::set_working;
 use crate::sync::{Arc, share};
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -36,7 +36,7 @@ use std::fmt;
 /// let poster = runtime.poster();
 /// std::thread::spawn(move || {
 ///     if let Err(refused) = poster.post(Color::from(7), |cx| cx.stop()) {
-///         eprintln!("{refused}"); // and `refused.into_inner()` is the closure
+///         eprintln!("{refused}"); // and `refused.value` is the closure
 ///     }
 /// });
 /// runtime.run(|_cx| ())?;
@@ -64,9 +64,9 @@ impl Poster {
     /// Posts `f` to `color`; see [`Cx::post`].
     ///
     /// # Errors
-    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the
+    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop, [`Reason::Full`](crate::Reason::Full) at the
     /// builder's limit of queued events. Both give the closure back.
-    pub fn post<F>(&self, color: Color, f: F) -> Result<(), PostError<F>>
+    pub fn post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -77,7 +77,7 @@ impl Poster {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), PostError<Callback<F>>>
+    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -88,7 +88,7 @@ impl Poster {
         &self,
         until: Until,
         callback: Callback<F>,
-    ) -> Result<(), PostError<Callback<F>>>
+    ) -> Result<(), Rejected<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -96,9 +96,27 @@ impl Poster {
         let again = |f| Callback::new(handler, color, f);
         self.post_wrapped_until(until, handler, color, f, |f| f)
             .map_err(|error| match error {
-                PostError::Ended(f) => PostError::Ended(again(f)),
-                PostError::Full(f) => PostError::Full(again(f)),
-                PostError::Refused(refused, f) => PostError::Refused(refused, again(f)),
+                Rejected {
+                    reason: Reason::Ended,
+                    value: f,
+                } => Rejected {
+                    reason: Reason::Ended,
+                    value: again(f),
+                },
+                Rejected {
+                    reason: Reason::Full,
+                    value: f,
+                } => Rejected {
+                    reason: Reason::Full,
+                    value: again(f),
+                },
+                Rejected {
+                    reason: refused,
+                    value: f,
+                } => Rejected {
+                    reason: refused,
+                    value: again(f),
+                },
             })
     }
 
@@ -109,12 +127,12 @@ impl Poster {
     /// [`Cx::keep_alive`](crate::Cx::keep_alive).
     ///
     /// # Errors
-    /// [`Ended`] if the run has ended.
-    pub fn keep_alive(&self) -> Result<KeepAlive, Ended> {
+    /// [`Reason::Ended`](crate::Reason::Ended) if the run has ended.
+    pub fn keep_alive(&self) -> Result<KeepAlive, Reason> {
         if is_inside(&self.inner) {
             self.inner.quiesce.keep_alive();
         } else if !self.inner.quiesce.keep_alive_from_outside() {
-            return Err(Ended);
+            return Err(Reason::Ended);
         }
         Ok(KeepAlive::counted(self.clone()))
     }
@@ -126,7 +144,7 @@ impl Poster {
         color: Color,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -140,7 +158,7 @@ impl Poster {
         color: Color,
         f: F,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -156,7 +174,7 @@ impl Poster {
         f: F,
         sort: Sort,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -167,12 +185,15 @@ impl Poster {
             worker.core.post_sort(handler, color, f, sort, wrap)
         });
         let (f, wrap) = match here {
-            Ok(posted) => return posted.map_err(PostError::Full),
+            Ok(posted) => return posted.map_err(|f| Rejected::new(Reason::Full, f)),
             Err(elsewhere) => elsewhere,
         };
         let shared = &self.inner.shared;
         if self.inner.quiesce.refuses(until) {
-            return Err(PostError::Ended(f));
+            return Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            });
         }
         // Counted when nothing but the end can refuse it any more.
         let count = || self.inner.quiesce.foreign_post(until);
@@ -184,9 +205,17 @@ impl Poster {
             Err((f, Refusal::Full)) => {
                 #[cfg(feature = "tracing")]
                 crate::notice::tell_refused_outside(color, "events_max");
-                return Err(PostError::Full(f));
+                return Err(Rejected {
+                    reason: Reason::Full,
+                    value: f,
+                });
             }
-            Err((f, Refusal::NotAdmitted)) => return Err(PostError::Ended(f)),
+            Err((f, Refusal::NotAdmitted)) => {
+                return Err(Rejected {
+                    reason: Reason::Ended,
+                    value: f,
+                });
+            }
         }
         Ok(())
     }
@@ -203,7 +232,7 @@ impl Poster {
         sort: Sort,
         own: bool,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -214,7 +243,10 @@ impl Poster {
         });
         if let Ok(place) = here {
             let Some(place) = place else {
-                return Err(PostError::Full(f));
+                return Err(Rejected {
+                    reason: Reason::Full,
+                    value: f,
+                });
             };
             let made = place.fill(boxed(|| wrap(f)));
             let put = lend_current(inner, made, |worker, made| {
@@ -225,7 +257,10 @@ impl Poster {
         }
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
         if !own && quiesce.refuses(until) {
-            return Err(PostError::Ended(f));
+            return Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            });
         }
         let count = || quiesce.foreign_post(until);
         let profiles = &shared.profiles;
@@ -243,9 +278,15 @@ impl Poster {
             Err(Refusal::Full) => {
                 #[cfg(feature = "tracing")]
                 crate::notice::tell_refused_outside(color, "events_max");
-                Err(PostError::Full(f))
+                Err(Rejected {
+                    reason: Reason::Full,
+                    value: f,
+                })
             }
-            Err(Refusal::NotAdmitted) => Err(PostError::Ended(f)),
+            Err(Refusal::NotAdmitted) => Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            }),
         }
     }
 
@@ -257,18 +298,21 @@ impl Poster {
         colors: &[Color],
         f: F,
         wrap: impl FnOnce(F) -> Arc<A>,
-    ) -> Result<(), PostError<F>> {
+    ) -> Result<(), Rejected<F>> {
         let inner = Arc::as_ptr(&self.inner);
         let here = lend_current(inner, (f, wrap), |worker, (f, wrap)| {
             worker.core.post_together(handler, colors, f, wrap)
         });
         let (f, wrap) = match here {
-            Ok(posted) => return posted.map_err(PostError::Full),
+            Ok(posted) => return posted.map_err(|f| Rejected::new(Reason::Full, f)),
             Err(elsewhere) => elsewhere,
         };
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
         if quiesce.refuses(Until::Stop) {
-            return Err(PostError::Ended(f));
+            return Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            });
         }
         let count = || quiesce.foreign_post(Until::Stop);
         let make = |maker: &mut Maker| shared.make_together(maker, handler, colors, f, wrap, count);
@@ -279,8 +323,14 @@ impl Poster {
                 shared.publish_together(events);
                 Ok(())
             }
-            Err((f, Refusal::Full)) => Err(PostError::Full(f)),
-            Err((f, Refusal::NotAdmitted)) => Err(PostError::Ended(f)),
+            Err((f, Refusal::Full)) => Err(Rejected {
+                reason: Reason::Full,
+                value: f,
+            }),
+            Err((f, Refusal::NotAdmitted)) => Err(Rejected {
+                reason: Reason::Ended,
+                value: f,
+            }),
         }
     }
 
@@ -327,7 +377,7 @@ impl Poster {
     {
         if const { is_boxed::<F>() } {
             let posted = self.post_boxed(until, handler, color, f, sort, true, |f| f);
-            return posted.map_err(PostError::into_inner);
+            return posted.map_err(|refused| refused.value);
         }
         let here = lend_current(Arc::as_ptr(&self.inner), f, |worker, f| {
             worker.core.post_own_sort(handler, color, f, sort);
@@ -369,8 +419,8 @@ impl Poster {
     /// Before the run it says how many work at first.
     ///
     /// # Errors
-    /// [`WorkingCoresError`] for none, or more than the runtime has.
-    pub fn set_working_cores(&self, cores: usize) -> Result<(), WorkingCoresError> {
+    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime has.
+    pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
         set_working(&self.inner.shared, cores)
     }
 
@@ -456,59 +506,6 @@ impl fmt::Debug for Poster {
     }
 }
 
-/// The run has ended: there is nothing to keep from ending; see [`Poster::keep_alive`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the runtime has ended")
-    }
-}
-
-impl std::error::Error for Ended {}
-
-/// Why an event was not accepted, with the closure.
-pub enum PostError<F> {
-    /// The runtime has ended, or was asked to and takes no more from outside.
-    Ended(F),
-    /// The builder's limit of queued events is reached.
-    Full(F),
-    /// The event cannot have the states that it was to have.
-    Refused(Refused, F),
-}
-
-impl<F> PostError<F> {
-    /// The closure that was not posted.
-    pub fn into_inner(self) -> F {
-        match self {
-            PostError::Ended(f) | PostError::Full(f) | PostError::Refused(_, f) => f,
-        }
-    }
-}
-
-impl<F> fmt::Debug for PostError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PostError::Ended(_) => f.write_str("PostError::Ended"),
-            PostError::Full(_) => f.write_str("PostError::Full"),
-            PostError::Refused(refused, _) => write!(f, "PostError::Refused({refused:?})"),
-        }
-    }
-}
-
-impl<F> fmt::Display for PostError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PostError::Ended(_) => f.write_str("the runtime has ended or is ending"),
-            PostError::Full(_) => f.write_str("the runtime's limit of queued events is reached"),
-            PostError::Refused(refused, _) => refused.fmt(f),
-        }
-    }
-}
-
-impl<F> std::error::Error for PostError<F> {}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -522,8 +519,20 @@ mod tests {
         let poster = runtime.poster();
         let post = || poster.post(Color::from(1), |_cx| ());
         while post().is_ok() {}
-        assert!(matches!(post(), Err(PostError::Full(_))));
+        assert!(matches!(
+            post(),
+            Err(Rejected {
+                reason: Reason::Full,
+                ..
+            })
+        ));
         poster.stop();
-        assert!(matches!(post(), Err(PostError::Ended(_))));
+        assert!(matches!(
+            post(),
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ));
     }
 }

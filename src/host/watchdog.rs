@@ -26,7 +26,7 @@ use crate::color::CoreId;
 use crate::event::profile::ClosureProfile;
 use crate::policy::numbers::WATCH_LOOKS;
 use crate::shared::idle::bells::Bell;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ impl Watchdog {
                 shared.progress.ask_to_look_up();
                 // At once: the hook below may panic.
                 let mut bells = Vec::new();
-                notify(&inner.shared, CoreId::of(core), Reason::Stuck, &mut bells);
+                notify(&inner.shared, CoreId::of(core), Why::Stuck, &mut bells);
                 inner.shared.idle.bells.ring_all(&bells);
             }
             (seen.running, seen.looks, seen.turns) = (true, looks, turns);

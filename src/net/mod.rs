@@ -92,7 +92,7 @@ pub use self::framing::{LengthPrefixed, Lines, TooLong};
 pub use self::listener::{Acceptors, Listener};
 pub use self::pipe::{PIPE_BYTES_MAX, Piped};
 pub use self::session::{Link, Session, Then};
-pub use self::stream::{Incoming, Stream, WriteError};
+pub use self::stream::{Incoming, Stream};
 pub use self::timer::{Timer, TimerGuard};
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 

@@ -33,7 +33,7 @@ use crate::host::quiesce::Until;
 use crate::in_color::InColor;
 use crate::sync::CellMut;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::{Cx, Handler, Refused};
+use crate::{Cx, Handler, Reason};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Pipe {
     }
 
     /// Takes the stream of this end over, in its color.
-    fn begin(self: &Arc<Pipe>, cx: &mut Cx, side: Side, stream: Stream) -> Result<(), Refused> {
+    fn begin(self: &Arc<Pipe>, cx: &mut Cx, side: Side, stream: Stream) -> Result<(), Reason> {
         let is_over = |colored: &mut ColorHalf, ()| {
             let is_open = colored.phase == Phase::Open && !colored.shutdown;
             !is_open || colored.ended || colored.broken
@@ -391,7 +391,7 @@ impl Stream {
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///
     /// # Errors
-    /// [`Refused`] outside this stream's color, or if `other` is of another runtime; with it both
+    /// [`Reason`](crate::Reason) outside this stream's color, or if `other` is of another runtime; with it both
     /// connections are closed, and `done` is dropped.
     ///
     /// ```
@@ -455,7 +455,7 @@ impl Stream {
     /// assert_eq!(client.join().unwrap()?, "hello!");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pipe_to<F>(self, cx: &mut Cx, other: Stream, done: Callback<F>) -> Result<(), Refused>
+    pub fn pipe_to<F>(self, cx: &mut Cx, other: Stream, done: Callback<F>) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx, Piped) + Send + 'static,
     {
@@ -473,13 +473,13 @@ impl Stream {
         other: Stream,
         limit_bytes: usize,
         done: Callback<F>,
-    ) -> Result<(), Refused>
+    ) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx, Piped) + Send + 'static,
     {
         self.conn.colored.check(cx)?;
         if !Arc::ptr_eq(&self.conn.poster().inner, &other.conn.poster().inner) {
-            return Err(Refused::OtherRuntime);
+            return Err(Reason::OtherRuntime);
         }
         let tell = move |cx: &mut Cx, piped: Piped| {
             let Callback { handler, color, f } = done;

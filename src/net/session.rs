@@ -14,7 +14,7 @@ use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, is_canceled};
 use crate::host::panics::LateDrop;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
-use crate::{Cx, Handler, Refused};
+use crate::{Cx, Handler, Reason};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub enum Then {
 /// A session is served by [`Cx::serve`], [`Incoming::serve`] or [`Stream::serve`]. All its methods
 /// are called in the connection's color and under the handler that `serve` was given: one at a
 /// time, in the order in which things happened. In them no call of the stream is
-/// [`Refused`].
+/// [`Reason`](crate::Reason).
 ///
 /// **The end.** [`end`](Self::end) is called at most once, and no [`data`](Self::data) after it.
 /// When the connection is over, the session is dropped, in the color: after a method has returned
@@ -232,12 +232,12 @@ impl Stream {
     /// closed.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color, with which the connection is closed and `open`
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is closed and `open`
     /// dropped.
     ///
     /// # Panics
     /// If `open` panics; then the connection is reset.
-    pub fn serve<S, F>(self, cx: &mut Cx, handler: &'static Handler, open: F) -> Result<(), Refused>
+    pub fn serve<S, F>(self, cx: &mut Cx, handler: &'static Handler, open: F) -> Result<(), Reason>
     where
         S: Session,
         F: FnOnce(&mut Cx, &Stream, &Link<S>) -> S,
@@ -433,7 +433,7 @@ mod tests {
     use crate::net::tests::{Drops, Witness, listening, settle};
     use crate::net::{SimCall, SimClient};
     use crate::sim::Simulation;
-    use crate::{Callback, Color, OnPanic, PostError, Runtime};
+    use crate::{Callback, Color, OnPanic, Rejected, Runtime};
     use std::io::{Read, Write};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
@@ -878,7 +878,16 @@ mod tests {
             cx.post_callback(link.on(&SERVE, never));
             // The other runtime takes no more; through `post` that would be a panic.
             let refused = link.try_post(cx, never);
-            assert!(matches!(refused, Err(PostError::Ended(_))), "{refused:?}");
+            assert!(
+                matches!(
+                    refused,
+                    Err(Rejected {
+                        reason: Reason::Ended,
+                        ..
+                    })
+                ),
+                "{refused:?}"
+            );
             cx.stop();
         })
         .unwrap();

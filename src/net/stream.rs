@@ -11,7 +11,7 @@ use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::net::registry::Registry;
-use crate::{Color, Cx, Handler, Refused};
+use crate::{Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -127,7 +127,7 @@ impl fmt::Debug for Incoming {
 /// A connection that belongs to a color.
 ///
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Refused`]. Dropping it closes the connection as [`close`](Self::close) does. If one of its
+/// [`Reason`](crate::Reason). Dropping it closes the connection as [`close`](Self::close) does. If one of its
 /// callbacks panics, or it is dropped while a panic unwinds, the connection is reset: its peer does
 /// not take a part for the whole.
 ///
@@ -155,7 +155,7 @@ impl Stream {
     /// Who is at the other end.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color, as the error's source; `NotConnected` if the
+    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source; `NotConnected` if the
     /// peer is gone already, or the connection was closed.
     pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
         self.conn.owner.peer_addr(self.open_fd(cx)?)
@@ -186,8 +186,8 @@ impl Stream {
     /// what is given after the last call is dropped at once.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Reason>
     where
         F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
     {
@@ -209,8 +209,8 @@ impl Stream {
     /// [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn pause(&self, cx: &mut Cx) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn pause(&self, cx: &mut Cx) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         self.receive(cx, false);
         Ok(())
@@ -219,8 +219,8 @@ impl Stream {
     /// Receives again.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn resume(&self, cx: &mut Cx) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn resume(&self, cx: &mut Cx) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         self.receive(cx, true);
         Ok(())
@@ -249,7 +249,7 @@ impl Stream {
     /// per limit.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
+    /// [`Reason`](crate::Reason) outside the connection's color.
     ///
     /// ```
     /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
@@ -296,7 +296,7 @@ impl Stream {
     /// assert_eq!(client.join().unwrap()?, "too slow");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_idle_timeout(&self, cx: &mut Cx, limit: Option<Duration>) -> Result<(), Refused> {
+    pub fn set_idle_timeout(&self, cx: &mut Cx, limit: Option<Duration>) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         self.conn.set_idle_timeout(cx, limit);
         Ok(())
@@ -328,8 +328,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn set_under_way(&self, cx: &mut Cx, is_under_way: bool) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn set_under_way(&self, cx: &mut Cx, is_under_way: bool) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         let at_stop = match is_under_way {
             true => AtStop::GoesOn,
@@ -349,7 +349,7 @@ impl Stream {
 
     /// The connection is under way from now on. Calls `f`, once, when all has been given to
     /// `on_data` that had arrived when the runtime was asked to stop.
-    pub(crate) fn on_arrived<F>(&self, cx: &mut Cx, f: F) -> Result<(), Refused>
+    pub(crate) fn on_arrived<F>(&self, cx: &mut Cx, f: F) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -369,13 +369,13 @@ impl Stream {
     /// paused, `f` waits. It is dropped when the connection is closed.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
+    /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn after_received<F>(
         &self,
         cx: &mut Cx,
         handler: &'static Handler,
         f: F,
-    ) -> Result<(), Refused>
+    ) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -393,7 +393,7 @@ impl Stream {
     }
 
     /// Whether [`on_data`](Self::on_data) will not be called any more.
-    pub(crate) fn has_ended(&self, cx: &Cx) -> Result<bool, Refused> {
+    pub(crate) fn has_ended(&self, cx: &Cx) -> Result<bool, Reason> {
         let ended = |colored: &mut ColorHalf, ()| colored.ended || colored.phase != Phase::Open;
         self.conn.colored.visit(cx, (), ended)
     }
@@ -418,10 +418,10 @@ impl Stream {
     /// what has to wait is copied, and the buffer goes back.
     ///
     /// # Errors
-    /// [`WriteError`] gives the bytes back: refused outside the connection's color; full if more
+    /// [`Rejected`](crate::Rejected) gives the bytes back: outside the connection's color; [`Reason::NoRoom`](crate::Reason::NoRoom) if more
     /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
-    /// when nothing is queued); closed if the connection is closing or broken.
-    pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), WriteError> {
+    /// when nothing is queued); [`Reason::Closed`](crate::Reason::Closed) if the connection is closing or broken.
+    pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), Rejected<SendBuf>> {
         if let Some(next) = self.admit(cx, bytes.into(), false)? {
             Arc::clone(&self.conn).start_send(cx, next);
         }
@@ -434,7 +434,11 @@ impl Stream {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_now(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<bool, WriteError> {
+    pub fn write_now(
+        &self,
+        cx: &mut Cx,
+        bytes: impl Into<SendBuf>,
+    ) -> Result<bool, Rejected<SendBuf>> {
         if self.conn.colored.check(cx).is_ok() {
             self.conn.send_gathered(cx);
         }
@@ -446,19 +450,35 @@ impl Stream {
 
     /// Counts bytes as queued; they come back if they can be sent now, because none are before
     /// them, and are to be.
-    fn admit(&self, cx: &mut Cx, bytes: SendBuf, now: bool) -> Result<Option<Next>, WriteError> {
+    fn admit(
+        &self,
+        cx: &mut Cx,
+        bytes: SendBuf,
+        now: bool,
+    ) -> Result<Option<Next>, Rejected<SendBuf>> {
         let core = &cx.worker().core;
         let (number, is_long) = (core.event_number(), core.is_in_long());
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
-            Err(refused) => return Err(WriteError::Refused(refused, bytes.into_lasting())),
+            Err(refused) => {
+                return Err(Rejected {
+                    reason: refused,
+                    value: bytes.into_lasting(),
+                });
+            }
         };
         if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-            return Err(WriteError::Closed(bytes.into_lasting()));
+            return Err(Rejected {
+                reason: Reason::Closed,
+                value: bytes.into_lasting(),
+            });
         }
         let queued = colored.queued_bytes + bytes.len();
         if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-            return Err(WriteError::Full(bytes.into_lasting()));
+            return Err(Rejected {
+                reason: Reason::NoRoom,
+                value: bytes.into_lasting(),
+            });
         }
         colored.queued_bytes = queued;
         if colored.queues() {
@@ -484,8 +504,8 @@ impl Stream {
     /// side only, somebody has to close.)
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Refused>
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Reason>
     where
         F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
     {
@@ -510,7 +530,7 @@ impl Stream {
 
     /// From now on [`on_drained`](Self::on_drained) is also called when a part of what is queued
     /// has been sent, and more is left.
-    pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Refused> {
+    pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Reason> {
         let colored = &self.conn.colored;
         colored.visit(cx, (), |colored, ()| colored.tells_each_send = true)
     }
@@ -518,8 +538,8 @@ impl Stream {
     /// Bytes queued and not yet with the kernel.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn queued_bytes(&self, cx: &Cx) -> Result<usize, Reason> {
         let colored = &self.conn.colored;
         colored.visit(cx, (), |colored, ()| colored.queued_bytes)
     }
@@ -527,8 +547,8 @@ impl Stream {
     /// Sets what may be queued before [`write`](Self::write) refuses; 1 MiB by default.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn set_write_limit(&self, cx: &Cx, bytes: usize) -> Result<(), Reason> {
         let colored = &self.conn.colored;
         colored.visit(cx, bytes, |colored, bytes| colored.queued_bytes_max = bytes)
     }
@@ -538,8 +558,8 @@ impl Stream {
     /// connections that must be served under overload, as an administrator's. `false` by default.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn set_urgent(&self, cx: &mut Cx, urgent: bool) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn set_urgent(&self, cx: &mut Cx, urgent: bool) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         Arc::clone(&self.conn).set_urgent(cx, urgent);
         Ok(())
@@ -549,8 +569,8 @@ impl Stream {
     /// has failed, no end is sent: the peer would take what it got for all.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color.
-    pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
         self.conn.send_gathered(cx);
         let now = {
@@ -569,8 +589,8 @@ impl Stream {
     /// has been.
     ///
     /// # Errors
-    /// [`Refused`] outside the connection's color, with which the stream is dropped and closed.
-    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Refused> {
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the stream is dropped and closed.
+    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Reason> {
         let ended = {
             let mut colored = self.conn.colored.borrow(cx)?;
             self.owner = false;
@@ -660,48 +680,6 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// Why bytes were not queued, with the bytes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// Not in the connection's color.
-    Refused(Refused, SendBuf),
-    /// More would be queued than the limit allows: wait for `on_drained`.
-    Full(SendBuf),
-    /// The connection is closing, its end of the stream was sent, or sending has failed.
-    Closed(SendBuf),
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Refused(..) => f.write_str("not in the connection's color"),
-            WriteError::Full(_) => f.write_str("the limit of queued bytes is reached"),
-            WriteError::Closed(_) => f.write_str("the connection takes no more bytes"),
-        }
-    }
-}
-
-impl WriteError {
-    /// The bytes that were not queued.
-    pub fn into_inner(self) -> SendBuf {
-        match self {
-            WriteError::Refused(_, bytes) | WriteError::Full(bytes) | WriteError::Closed(bytes) => {
-                bytes
-            }
-        }
-    }
-}
-
-impl std::error::Error for WriteError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            WriteError::Refused(refused, _) => Some(refused),
-            WriteError::Full(_) | WriteError::Closed(_) => None,
-        }
-    }
-}
-
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
@@ -779,7 +757,7 @@ mod tests {
         post(&mut simulation, Color::from(2), move |cx| {
             for refused in [stream.peer_addr(cx), stream.local_addr(cx)] {
                 let error = refused.unwrap_err().into_inner().unwrap();
-                assert!(error.is::<Refused>(), "{error}");
+                assert!(error.is::<Reason>(), "{error}");
             }
             give.send(stream).unwrap();
         });
@@ -790,7 +768,7 @@ mod tests {
                 assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::NotConnected);
             }
             let refused = stream.write(cx, "late").unwrap_err();
-            assert_eq!(&*refused.into_inner(), b"late");
+            assert_eq!(&*refused.value, b"late");
         });
     }
 
@@ -820,8 +798,17 @@ mod tests {
             stream.set_write_limit(cx, 4).unwrap();
             stream.write(cx, "fills").unwrap();
             let refused = stream.write(cx, data).unwrap_err();
-            assert!(matches!(refused, WriteError::Full(_)), "{refused:?}");
-            format!("{:?}", refused.into_inner())
+            assert!(
+                matches!(
+                    refused,
+                    Rejected {
+                        reason: Reason::NoRoom,
+                        ..
+                    }
+                ),
+                "{refused:?}"
+            );
+            format!("{:?}", refused.value)
         });
         assert_eq!(told, "SendBuf(owned, 4 bytes)");
     }

@@ -12,7 +12,7 @@ use crate::net::driver::Driver;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, charge};
-use crate::{Color, Cx, Handler, PostError};
+use crate::{Color, Cx, Handler, Rejected};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -337,7 +337,7 @@ impl Timer {
         let remove = move |cx: &mut Cx| {
             Driver::with(cx.worker(), |driver, core| remove(at)(driver, core, ()));
         };
-        // Also after a stop, which does not cancel all timers. Refused once the run has ended, and
+        // Also after a stop, which does not cancel all timers. Reason once the run has ended, and
         // they are gone.
         let color = control(at.core);
         let poster = &self.poster;
@@ -595,7 +595,7 @@ impl Poster {
     /// callback's color is now, by an event of that core, and `after` begins when that runs.
     ///
     /// # Errors
-    /// [`PostError::Ended`] once the runtime was asked to stop, [`PostError::Full`] at the
+    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop, [`Reason::Full`](crate::Reason::Full) at the
     /// builder's limit of queued events. Both give the callback back.
     ///
     /// ```
@@ -611,7 +611,7 @@ impl Poster {
         &self,
         after: Duration,
         callback: Callback<F>,
-    ) -> Result<Timer, PostError<Callback<F>>>
+    ) -> Result<Timer, Rejected<Callback<F>>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -651,7 +651,7 @@ impl Poster {
         &self,
         every: Duration,
         callback: Callback<F>,
-    ) -> Result<Timer, PostError<Callback<F>>>
+    ) -> Result<Timer, Rejected<Callback<F>>>
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {

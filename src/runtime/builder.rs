@@ -351,7 +351,7 @@ impl Builder {
     }
 
     /// Most blocking work that waits while all threads for it are busy; 4,096 by default. Beyond
-    /// that it is given back: [`BlockingError::Full`](crate::BlockingError::Full).
+    /// that it is given back: [`Reason::BlockingFull`](crate::Reason::BlockingFull).
     pub fn blocking_queue_max(mut self, jobs: usize) -> Builder {
         self.blocking.queue_max = jobs;
         self

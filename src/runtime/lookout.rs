@@ -26,7 +26,7 @@ impl Watching {
         }
         let lookout = Arc::new(Lookout::new(inner.shared.cores.len()).ok()?);
         let (its, shared) = (Arc::clone(&lookout), Arc::clone(&inner.shared));
-        let thread = spawn("mely-lookout".to_owned(), ("", None), move || {
+        let thread = spawn("mely-lookout".to_owned(), None, move || {
             while its.wait(|core| shared.seen(CoreId::of(core))) {}
         })
         .ok()?;

@@ -45,13 +45,18 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let (its, lookout) = (Arc::clone(inner), lookout.cloned());
-        let stack = ("core_stack_bytes", inner.config.core_stack_bytes);
+        let stack = inner.config.core_stack_bytes;
         match spawn(format!("mely-{core}"), stack, move || {
             thread(&its, core, lookout.as_ref());
         }) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                fail(inner, error);
+                let named = stack.map(|bytes| {
+                    let text = "a thread with a stack of";
+                    let text = format!("{text} {bytes} bytes (`core_stack_bytes`): {error}");
+                    io::Error::new(error.kind(), text)
+                });
+                fail(inner, named.unwrap_or(error));
                 break;
             }
         }

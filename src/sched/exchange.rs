@@ -11,7 +11,7 @@ use super::section::{Append, Delivery, Section};
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::numbers::LOOK_QUANTA;
-use crate::shared::idle::{Reason, Worth, notify};
+use crate::shared::idle::{Why, Worth, notify};
 use crate::shared::mail;
 use crate::shared::poke;
 use crate::sync::{charge, fault};
@@ -86,7 +86,7 @@ impl Core {
         }
         let waits = section.queues().core_queue.len > 0;
         drop(section);
-        self.notify(Reason::Work(worth));
+        self.notify(Why::Work(worth));
         self.begin_quantum(waits);
     }
 
@@ -100,10 +100,10 @@ impl Core {
             return false;
         };
         if self.own.progress.is_long() && stealable > 0 && self.shared.policy.stealing {
-            self.notify(Reason::Waits);
+            self.notify(Why::Waits);
             return true;
         }
-        self.notify(Reason::Work(worth));
+        self.notify(Why::Work(worth));
         false
     }
 
@@ -191,7 +191,7 @@ impl Core {
         }
         let worth = section.write_hint();
         drop(section);
-        self.notify(Reason::Work(worth));
+        self.notify(Why::Work(worth));
         true
     }
 }
@@ -205,7 +205,7 @@ impl Core {
 
     pub(crate) fn tell_visit(&mut self, worth: Option<Worth>) {
         match worth {
-            Some(worth) => self.notify(Reason::Work(worth)),
+            Some(worth) => self.notify(Why::Work(worth)),
             None => self.ring(),
         }
     }
@@ -342,7 +342,7 @@ impl DuePokes {
         poke::send_all(shared, self.core, &self.colors, bells);
         for &slot in &self.colors {
             let by = Some(section.core);
-            notify(shared, shared.slots.owner(slot), Reason::Mail { by }, bells);
+            notify(shared, shared.slots.owner(slot), Why::Mail { by }, bells);
         }
         self.colors.clear();
     }

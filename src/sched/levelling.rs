@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::policy::numbers::LEVEL_NS;
 use crate::policy::victim::levels;
 use crate::shared::CoreShared;
-use crate::shared::idle::Reason;
+use crate::shared::idle::Why;
 
 impl Core {
     /// Takes colors from the victim of this rank, if it still has more of those that last.
@@ -37,7 +37,7 @@ impl Core {
                 self.link_loot(loot, false);
             }
             // The victim's hint may have risen by its mail, which was linked: see `end_search`.
-            self.notify(Reason::Searched);
+            self.notify(Why::Searched);
         }
     }
 }

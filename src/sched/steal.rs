@@ -23,7 +23,7 @@ use super::section::Section;
 use crate::color::CoreId;
 use crate::policy::victim::{self, Destination, Temptation};
 use crate::shared::color_queue::Taken;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 use mely_topology::Distance;
@@ -148,7 +148,7 @@ impl Core {
         let worth = section.write_hint();
         let waits = section.queues().core_queue.len > 0;
         drop(section);
-        self.notify(Reason::Work(worth));
+        self.notify(Why::Work(worth));
         if run {
             self.begin_quantum(waits);
         }
@@ -189,7 +189,7 @@ impl Core {
         }
         if found && !fault("no look after the last search") {
             // The hints that we may have raised by linking mail come before the look for sleepers.
-            self.notify(Reason::Searched);
+            self.notify(Why::Searched);
         }
     }
 
@@ -300,7 +300,7 @@ impl Core {
         }
         if left > 0 && !fault("nudge forgotten") {
             // We may have linked what it does not know of, and it may be on its way to sleep.
-            notify(shared, victim, Reason::Linked, bells);
+            notify(shared, victim, Why::Linked, bells);
         }
         if loot.is_empty() {
             return false;

@@ -21,7 +21,7 @@ use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::wake::{self, Poster};
 use crate::shared::color_queue::State;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 use crate::sync::fault;
 
 impl Section<'_> {
@@ -73,7 +73,7 @@ impl Section<'_> {
             let left = theirs.queues().core_queue.len;
             drop(theirs);
             if left > 0 {
-                notify(shared, owner, Reason::Linked, bells);
+                notify(shared, owner, Why::Linked, bells);
             }
         }
         true

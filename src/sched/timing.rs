@@ -11,7 +11,7 @@ use crate::event::lot::Lot;
 use crate::policy::numbers::{EVENT_MIN_NS, SAMPLE_TURNS, SPIN_NS, WATCHED_NS};
 use crate::policy::row::Row;
 use crate::policy::wake::{Tally, is_worth_waking};
-use crate::shared::idle::Reason;
+use crate::shared::idle::Why;
 use crate::sync::fault;
 
 /// What a core knows of the time that its events take.
@@ -171,7 +171,7 @@ impl Core {
             && !fault("no look before a long handler")
         {
             // A read-modify-write of the word that pokers push onto: either we see the poke, or the
-            // poker's push comes after and makes it see that we are long ([`Reason::Mail`]). A fence here
+            // poker's push comes after and makes it see that we are long ([`Why::Mail`]). A fence here
             // would need another in every push.
             let poked = if fault("plain look before a long handler") {
                 own.pokes.any()
@@ -179,7 +179,7 @@ impl Core {
                 own.pokes.any_ordered()
             };
             if (poked || own.hint.stealable() > 0) && !looked {
-                self.notify(Reason::Waits);
+                self.notify(Why::Waits);
             }
         }
     }

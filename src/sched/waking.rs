@@ -9,17 +9,17 @@ use super::core::Core;
 use crate::color::CoreId;
 use crate::policy::numbers::RINGS;
 use crate::policy::wake::is_worth_waking;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 use crate::sync::fault;
 
 impl Core {
     /// Wakes a sleeper for what is at this core, if it is worth that, and rings. Called without any
     /// lock.
     #[inline]
-    pub(super) fn notify(&mut self, reason: Reason) {
+    pub(super) fn notify(&mut self, reason: Why) {
         let enough_ns = self.shared.idle.wake_cost.ns();
         let too_little =
-            matches!(reason, Reason::Work(worth) if !is_worth_waking(worth.now_ns, enough_ns));
+            matches!(reason, Why::Work(worth) if !is_worth_waking(worth.now_ns, enough_ns));
         if !too_little && notify(&self.shared, self.id, reason, &mut self.bells) {
             self.search.pass_on();
         }

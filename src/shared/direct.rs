@@ -7,7 +7,7 @@ use super::poke;
 use crate::Color;
 use crate::color::{CoreId, SlotId};
 use crate::event::node::Event;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 
 /// Publishes an event.
 pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
@@ -27,5 +27,5 @@ pub(crate) fn push(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<
 pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<CoreId>) {
     poke::send(shared, slot, bells);
     let owner = shared.slots.owner(slot);
-    notify(shared, owner, Reason::Mail { by: None }, bells);
+    notify(shared, owner, Why::Mail { by: None }, bells);
 }

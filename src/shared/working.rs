@@ -35,9 +35,9 @@
 
 use super::Shared;
 use crate::color::CoreId;
+use crate::rejected::Reason;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::fault;
-use std::fmt;
 
 /// See the module text.
 #[derive(Debug)]
@@ -71,10 +71,10 @@ impl Working {
 }
 
 /// Has this number of cores work; see [`Cx::set_working_cores`](crate::Cx::set_working_cores).
-pub(crate) fn set_working(shared: &Shared, cores: usize) -> Result<(), WorkingCoresError> {
+pub(crate) fn set_working(shared: &Shared, cores: usize) -> Result<(), Reason> {
     let all = shared.cores.len();
     if cores == 0 || cores > all {
-        return Err(WorkingCoresError { asked: cores, all });
+        return Err(Reason::WorkingCores { asked: cores, all });
     }
     if shared.working.set(cores) {
         for core in &shared.cores {
@@ -86,30 +86,6 @@ pub(crate) fn set_working(shared: &Shared, cores: usize) -> Result<(), WorkingCo
     }
     Ok(())
 }
-
-/// There is no such number of cores to work; see
-/// [`Cx::set_working_cores`](crate::Cx::set_working_cores).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WorkingCoresError {
-    /// How many were to work.
-    pub asked: usize,
-    /// How many cores the runtime has.
-    pub all: usize,
-}
-
-impl fmt::Display for WorkingCoresError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkingCoresError { asked, all } = self;
-        write!(
-            f,
-            "{asked} working cores of a runtime with {all}: from 1 to {all} can work \
-             (`Builder::cores` says how many there are)"
-        )
-    }
-}
-
-impl std::error::Error for WorkingCoresError {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

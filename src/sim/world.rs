@@ -826,7 +826,7 @@ impl VirtualCore {
         let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);
         let (give, turns) = sync_channel(1);
         let bytes = inner.config.core_stack_bytes.unwrap_or(STACK_BYTES);
-        let stack = ("core_stack_bytes", Some(bytes));
+        let stack = Some(bytes);
         let thread = spawn(format!("mely-{id}"), stack, move || take_turns(id, turns))?;
         Ok(VirtualCore {
             thread,

@@ -4,20 +4,7 @@
 //! event has lent its context ([`Cx::lend_while`]), and [`with_cx`] has it for the time of a call.
 //! The context stays the only one: see [`crate::cx`].
 
-use crate::Cx;
-use std::fmt;
-
-/// There is no context here; see [`try_with_cx`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoContext;
-
-impl fmt::Display for NoContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not inside the poll of a task of mely, or the context is already lent")
-    }
-}
-
-impl std::error::Error for NoContext {}
+use crate::{Cx, Reason};
 
 /// Calls `f` with the context of the event that polls this future: so a task posts, reads the
 /// state of its color, sets timers, opens connections.
@@ -55,8 +42,8 @@ pub fn with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> R {
 /// As [`with_cx`], where there may be no context.
 ///
 /// # Errors
-/// [`NoContext`] outside of tasks: on a thread that is no core, in a handler, which has its context
+/// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks: on a thread that is no core, in a handler, which has its context
 /// from its parameter, and in a future that somebody else polls. Also inside `f` of another call.
-pub fn try_with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> Result<R, NoContext> {
-    Cx::with_lent(f).ok_or(NoContext)
+pub fn try_with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> Result<R, Reason> {
+    Cx::with_lent(f).ok_or(Reason::NoContext)
 }

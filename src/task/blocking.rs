@@ -2,9 +2,10 @@
 
 use super::time::within_task;
 use crate::ask::Asked;
-use crate::host::blocking::{Blocking, BlockingError};
+use crate::host::blocking::Blocking;
 use crate::host::panics::Caught;
 use crate::memory::boxed;
+use crate::rejected::Rejected;
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Color, Cx};
 use std::future::pending;
@@ -43,11 +44,11 @@ impl Drop for CancelOnDrop {
 /// ```
 ///
 /// # Errors
-/// [`BlockingError`] gives the closure back, of which nothing was run.
+/// [`Rejected`](crate::Rejected) gives the closure back, of which nothing was run.
 ///
 /// # Panics
 /// If it is polled outside of a task of mely.
-pub async fn blocking<T, W>(work: W) -> Result<T, BlockingError<W, ()>>
+pub async fn blocking<T, W>(work: W) -> Result<T, Rejected<W>>
 where
     T: Send + 'static,
     W: FnOnce() -> T + Send + 'static,
@@ -72,11 +73,7 @@ where
     let back = || kept.lock().unwrap().take().expect("it has not run");
     let _cancels = match given {
         Ok(blocking) => CancelOnDrop(Some(blocking)),
-        Err(BlockingError::Full(..)) => return Err(BlockingError::Full(back(), ())),
-        Err(BlockingError::Ended(..)) => return Err(BlockingError::Ended(back(), ())),
-        Err(BlockingError::NoThread(error, ..)) => {
-            return Err(BlockingError::NoThread(error, back(), ()));
-        }
+        Err(refused) => return Err(Rejected::new(refused.reason, back())),
     };
     match reply.await {
         Ok(Ok(value)) => Ok(*value),

@@ -261,7 +261,7 @@ where
         self.waiting.color()
     }
 
-    /// Posts the event that polls the task, from any thread, also at the limit of events. Refused
+    /// Posts the event that polls the task, from any thread, also at the limit of events. Reason
     /// once the run was cut short.
     fn schedule(self: Arc<Self>) {
         let (color, handler) = (self.color(), self.handler);

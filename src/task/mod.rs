@@ -22,9 +22,10 @@ use crate::hold::Hold;
 use crate::host::cx::accepted;
 use crate::host::holding::arrive;
 use crate::host::keep_alive::KeepAlive;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::post::sealed;
+use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -166,7 +167,7 @@ fn spawn<P, F>(
     handler: Option<&'static Handler>,
     color: Color,
     future: F,
-) -> Result<Task<F::Output>, PostError<F>>
+) -> Result<Task<F::Output>, Rejected<F>>
 where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -192,7 +193,7 @@ fn spawn_boxed<P, F>(
     handler: Option<&'static Handler>,
     color: Color,
     future: Box<F>,
-) -> Result<Task<F::Output>, PostError<Box<F>>>
+) -> Result<Task<F::Output>, Rejected<Box<F>>>
 where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -210,11 +211,29 @@ where
 /// A refusal, with the future as it was given. Apart, for what it takes of the stack.
 #[cold]
 #[inline(never)]
-fn unboxed<F>(refused: PostError<Box<F>>) -> PostError<F> {
+fn unboxed<F>(refused: Rejected<Box<F>>) -> Rejected<F> {
     match refused {
-        PostError::Ended(future) => PostError::Ended(*future),
-        PostError::Full(future) => PostError::Full(*future),
-        PostError::Refused(refused, future) => PostError::Refused(refused, *future),
+        Rejected {
+            reason: Reason::Ended,
+            value: future,
+        } => Rejected {
+            reason: Reason::Ended,
+            value: *future,
+        },
+        Rejected {
+            reason: Reason::Full,
+            value: future,
+        } => Rejected {
+            reason: Reason::Full,
+            value: *future,
+        },
+        Rejected {
+            reason: refused,
+            value: future,
+        } => Rejected {
+            reason: refused,
+            value: *future,
+        },
     }
 }
 
@@ -311,8 +330,8 @@ impl Cx {
     /// Spawns, or gives the future back.
     ///
     /// # Errors
-    /// [`PostError::Full`] at the builder's limit of queued events.
-    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
+    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -325,7 +344,7 @@ impl Poster {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -338,7 +357,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// As for [`post`](Self::post).
-    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, PostError<F>>
+    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -447,9 +466,15 @@ impl<T: Send + 'static> Colored<T> {
     {
         match self.ask(self.poster(), f) {
             Ok(reply) => reply.await,
-            Err(PostError::Full(_)) => Err(NoReply::Full),
-            Err(PostError::Ended(_)) => Err(NoReply::Dropped),
-            Err(PostError::Refused(..)) => Err(NoReply::Panicked),
+            Err(Rejected {
+                reason: Reason::Full,
+                ..
+            }) => Err(NoReply::Full),
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            }) => Err(NoReply::Dropped),
+            Err(Rejected { .. }) => Err(NoReply::Panicked),
         }
     }
 }

@@ -25,11 +25,12 @@ use crate::event::node::Sort;
 use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
+use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Color, Cx, Handler, Refused};
+use crate::{Color, Cx, Handler, Reason};
 
 /// What the events of all colors have in common.
 ///
@@ -166,22 +167,22 @@ enum IfPoisoned {
 
 impl<H: Handles> Target<H> {
     /// Of states that can be had together.
-    fn of(states: impl ToHandles<Handles = H>, poisoned: IfPoisoned) -> Result<Target<H>, Refused> {
+    fn of(states: impl ToHandles<Handles = H>, poisoned: IfPoisoned) -> Result<Target<H>, Reason> {
         let handles = states.handles();
         let mut places: Vec<(usize, StatePlace<'_>)> =
             handles.places().into_iter().enumerate().collect();
-        let first = &places.first().ok_or(Refused::NoState)?.1;
+        let first = &places.first().ok_or(Reason::NoState)?.1;
         let inner = Arc::clone(first.inner);
         if places.iter().any(|of| !Arc::ptr_eq(of.1.inner, &inner)) {
-            return Err(Refused::TwoRuntimes);
+            return Err(Reason::TwoRuntimes);
         }
         places.sort_unstable_by_key(|(_, place)| (place.color, place.address));
         let twice = |pair: &&[(usize, StatePlace<'_>)]| pair[0].1.address == pair[1].1.address;
         if let Some(pair) = places.windows(2).find(twice) {
-            return Err(Refused::Twice(pair[0].1.color));
+            return Err(Reason::Twice(pair[0].1.color));
         }
         if poisoned == IfPoisoned::Refused && places.iter().any(|of| of.1.is_poisoned) {
-            return Err(Refused::Poisoned);
+            return Err(Reason::Poisoned);
         }
         let numbers = places.iter().map(|(number, place)| (place.color, *number));
         let states = StatesByColor::new(numbers.collect());
@@ -206,7 +207,7 @@ impl<H: Handles> Target<H> {
         sort: Sort,
         f: F,
         event: impl FnOnce(H, StatesByColor, F) -> G,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
@@ -226,7 +227,7 @@ impl<H: Handles> Target<H> {
         handler: Option<&'static Handler>,
         f: F,
         meeting: impl FnOnce(H, StatesByColor, F) -> Arc<A>,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         A: Arrive,
     {
@@ -254,7 +255,7 @@ fn post<S, R, F>(
     handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
-) -> Result<(), PostError<F>>
+) -> Result<(), Rejected<F>>
 where
     S: States,
     R: Send + 'static,
@@ -285,18 +286,21 @@ fn try_with_all<S, F>(
     states: S,
     poisoned: IfPoisoned,
     f: F,
-) -> Result<(), PostError<F>>
+) -> Result<(), Rejected<F>>
 where
     S: States,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
 {
     match Target::of(states, poisoned) {
         Ok(target) => post::<S, (), F>(target, handler, None, f),
-        Err(refused) => Err(PostError::Refused(refused, f)),
+        Err(refused) => Err(Rejected {
+            reason: refused,
+            value: f,
+        }),
     }
 }
 
-fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, Rejected<F>>
 where
     S: States,
     R: Send + 'static,
@@ -304,7 +308,12 @@ where
 {
     let target = match Target::of(states, IfPoisoned::Posted) {
         Ok(target) => target,
-        Err(refused) => return Err(PostError::Refused(refused, f)),
+        Err(refused) => {
+            return Err(Rejected {
+                reason: refused,
+                value: f,
+            });
+        }
     };
     let (asked, reply) = Asked::new(&target.inner);
     post::<S, R, F>(target, None, Some(asked), f)?;
@@ -392,8 +401,8 @@ impl Cx {
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
-    /// As [`Poster::with_all`]; and [`PostError::Refused`] also if one of the states is poisoned.
-    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    /// As [`Poster::with_all`]; and [`Reason::Poisoned`](crate::Reason::Poisoned) also if one of the states is poisoned.
+    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
@@ -421,9 +430,9 @@ impl Poster {
     /// another runtime.
     ///
     /// # Errors
-    /// As [`post`](Self::post). [`PostError::Refused`] if there is no state, or one of them twice,
+    /// As [`post`](Self::post). [`Reason::Poisoned`](crate::Reason::Poisoned) if there is no state, or one of them twice,
     /// or if they are of two runtimes.
-    pub fn with_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    pub fn with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
@@ -440,7 +449,7 @@ impl Poster {
         handler: &'static Handler,
         states: S,
         f: F,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
@@ -452,7 +461,7 @@ impl Poster {
     ///
     /// # Errors
     /// As [`with_all`](Self::with_all).
-    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
+    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         S: States,
         R: Send + 'static,

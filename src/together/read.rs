@@ -12,8 +12,9 @@ use super::{IfPoisoned, StatesByColor, Target};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
 use crate::host::cx::accepted;
-use crate::host::poster::{PostError, Poster};
+use crate::host::poster::Poster;
 use crate::post::{Post, until_of};
+use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
 use crate::{Colored, Cx, Handler};
@@ -93,7 +94,7 @@ fn post_all<S, R, F>(
     handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
-) -> Result<(), PostError<F>>
+) -> Result<(), Rejected<F>>
 where
     S: ReadStates,
     R: Send + 'static,
@@ -125,18 +126,21 @@ fn try_read_all<S, F>(
     states: S,
     poisoned: IfPoisoned,
     f: F,
-) -> Result<(), PostError<F>>
+) -> Result<(), Rejected<F>>
 where
     S: ReadStates,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
 {
     match Target::of(states, poisoned) {
         Ok(target) => post_all::<S, (), F>(target, handler, None, f),
-        Err(refused) => Err(PostError::Refused(refused, f)),
+        Err(refused) => Err(Rejected {
+            reason: refused,
+            value: f,
+        }),
     }
 }
 
-fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, PostError<F>>
+fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, Rejected<F>>
 where
     S: ReadStates,
     R: Send + 'static,
@@ -144,7 +148,12 @@ where
 {
     let target = match Target::of(states, IfPoisoned::Posted) {
         Ok(target) => target,
-        Err(refused) => return Err(PostError::Refused(refused, f)),
+        Err(refused) => {
+            return Err(Rejected {
+                reason: refused,
+                value: f,
+            });
+        }
     };
     let (asked, reply) = Asked::new(&target.inner);
     post_all::<S, R, F>(target, None, Some(asked), f)?;
@@ -257,7 +266,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post).
-    pub fn try_read<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
+    pub fn try_read<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&T, &mut Cx) + Send + 'static,
@@ -287,7 +296,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         handler: Option<&'static Handler>,
         f: F,
         asked: Option<Asked<R>>,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -367,7 +376,7 @@ impl Cx {
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
@@ -396,7 +405,7 @@ impl Poster {
     ///
     /// # Errors
     /// As [`with_all`](Self::with_all).
-    pub fn read_all<S, F>(&self, states: S, f: F) -> Result<(), PostError<F>>
+    pub fn read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
@@ -413,7 +422,7 @@ impl Poster {
         handler: &'static Handler,
         states: S,
         f: F,
-    ) -> Result<(), PostError<F>>
+    ) -> Result<(), Rejected<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
@@ -425,7 +434,7 @@ impl Poster {
     ///
     /// # Errors
     /// As [`with_all`](Self::with_all).
-    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, PostError<F>>
+    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         S: ReadStates,
         R: Send + 'static,

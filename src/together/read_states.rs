@@ -2,7 +2,7 @@
 
 use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
-use crate::{Colored, Cx, Refused};
+use crate::{Colored, Cx, Reason};
 
 /// States that an event can read together: as [`States`](crate::States), of types that are `Sync`.
 /// See [`Cx::read_all`].
@@ -11,11 +11,11 @@ pub trait ReadStates: sealed::ReadStates {}
 impl<S: sealed::ReadStates> ReadStates for S {}
 
 /// What has come of one of the states; none until its color's turn.
-pub(crate) type Read<T> = Option<Result<Reading<T>, Refused>>;
+pub(crate) type Read<T> = Option<Result<Reading<T>, Reason>>;
 
 /// Handles of states, to be read.
 pub(crate) mod sealed {
-    use super::{Cx, Handles, Refused, ToHandles};
+    use super::{Cx, Handles, Reason, ToHandles};
 
     pub trait ReadStates: ToHandles<Handles: ReadHandles> {
         /// What the event gets.
@@ -33,7 +33,7 @@ pub(crate) mod sealed {
         /// done before. False if it is too early.
         fn begin(&self, number: usize, cx: &mut Cx, reads: &mut Self::Reads) -> bool;
         /// Why one of them cannot be read.
-        fn refused(reads: &Self::Reads) -> Option<Refused>;
+        fn refused(reads: &Self::Reads) -> Option<Reason>;
     }
 }
 
@@ -46,7 +46,7 @@ fn begin<T: Send + Sync + 'static>(state: &Colored<T>, cx: &mut Cx, read: &mut R
     read.is_some()
 }
 
-fn refused<T: Send + 'static>(read: &Read<T>) -> Option<Refused> {
+fn refused<T: Send + 'static>(read: &Read<T>) -> Option<Reason> {
     read.as_ref()?.as_ref().err().copied()
 }
 
@@ -66,7 +66,7 @@ impl<T: Send + Sync + 'static> ReadHandles for Vec<Colored<T>> {
         begin(&self[number], cx, &mut reads[number])
     }
 
-    fn refused(reads: &Self::Reads) -> Option<Refused> {
+    fn refused(reads: &Self::Reads) -> Option<Reason> {
         reads.iter().find_map(refused)
     }
 }
@@ -109,7 +109,7 @@ macro_rules! tuple {
                 }
             }
 
-            fn refused(reads: &Self::Reads) -> Option<Refused> {
+            fn refused(reads: &Self::Reads) -> Option<Reason> {
                 let each = [$(refused(&reads.$n)),+];
                 each.into_iter().flatten().next()
             }

@@ -3,7 +3,7 @@
 use crate::colored::Lent;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
-use crate::host::refused::Refused;
+use crate::rejected::Reason;
 use crate::sync::Arc;
 use crate::{Color, Colored, Cx};
 
@@ -63,7 +63,7 @@ pub(crate) struct StatePlace<'a> {
 
 /// Handles of states, of whatever number.
 pub(crate) mod sealed {
-    use super::{InColors, Refused, StatePlace};
+    use super::{InColors, Reason, StatePlace};
 
     /// What is given as states.
     pub trait ToHandles {
@@ -92,7 +92,7 @@ pub(crate) mod sealed {
     pub trait TakeHandles: Handles {
         type Values: Default;
         /// Takes the values out. What was taken is in `values` also if one is refused.
-        fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused>;
+        fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Reason>;
         /// Puts back what was taken.
         fn put_back(&self, by: &mut InColors<'_>, values: &mut Self::Values, poisoned: bool);
     }
@@ -113,7 +113,7 @@ fn take<T: Send + 'static>(
     state: &Colored<T>,
     by: &mut InColors<'_>,
     value: &mut Option<Lent<T>>,
-) -> Result<(), Refused> {
+) -> Result<(), Reason> {
     *value = Some(match by.helds.of(state.color()) {
         Some(held) => state.take_held(held),
         None => state.take(by.cx),
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Handles for Vec<Colored<T>> {
 impl<T: Send + 'static> TakeHandles for Vec<Colored<T>> {
     type Values = Vec<Option<Lent<T>>>;
 
-    fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Refused> {
+    fn take(&self, by: &mut InColors<'_>, values: &mut Self::Values) -> Result<(), Reason> {
         values.resize_with(self.len(), || None);
         let mut each = self.iter().zip(values);
         each.try_for_each(|(state, value)| take(state, by, value))
@@ -237,7 +237,7 @@ macro_rules! tuple {
                 &self,
                 by: &mut InColors<'_>,
                 values: &mut Self::Values,
-            ) -> Result<(), Refused> {
+            ) -> Result<(), Reason> {
                 $(take(&self.$n, by, &mut values.$n)?;)+
                 Ok(())
             }

@@ -2,14 +2,15 @@
 
 use crate::model::{Bound, HoldId, Id, Model, Way};
 use crate::program::{Act, BOUNDS, HANDLERS, Outside, Program};
+use mely::Reason;
 use mely::net::Timer;
 use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Backlog, Blocking, BlockingError, Bounded, BoundedError, Callback, Color, Colored, Cores, Cx,
-    Handler, Hold, KeepAlive, NoReply, OnPanic, PanicReport, Permit, Post, PostError, RunError,
-    Runtime, Shed, Task, sleep, with_cx, yield_now,
+    Backlog, Blocking, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, KeepAlive,
+    NoReply, OnPanic, PanicReport, Permit, Post, Rejected, RunError, Runtime, Shed, Task, sleep,
+    with_cx, yield_now,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -122,18 +123,22 @@ impl Judge {
         let has_room = bounded.waiting() < bounded.backlog().events_max() && bounded.in_line() == 0;
         let expected = room.is_some() || has_room;
         let posted = match room {
-            Some(room) => room
-                .post_or(poster, &TABLE[0], run, shed)
-                .map_err(Into::into),
+            Some(room) => room.post_or(poster, &TABLE[0], run, shed),
             None => bounded.try_post_or(poster, &TABLE[0], run, shed),
         };
         match posted {
             Ok(()) if expected => self.model().accept_bounded(by, id, which),
-            Err(BoundedError::NoRoom(refused)) if !expected => {
+            Err(Rejected {
+                reason: Reason::NoRoom,
+                value: refused,
+            }) if !expected => {
                 self.model().bounds[which].refused += 1;
                 drop(refused);
             }
-            Err(BoundedError::Ended(refused)) => drop(refused),
+            Err(Rejected {
+                reason: Reason::Ended,
+                value: refused,
+            }) => drop(refused),
             posted => {
                 let what = format!("bound {which} says {posted:?}, expected room: {expected}");
                 self.model().fail(what);
@@ -292,7 +297,10 @@ impl Body {
                 let id = body.id;
                 match cx.try_post(color, move |cx: &mut Cx| body.run(cx)) {
                     Ok(()) => self.accepted(id),
-                    Err(PostError::Full(refused)) => drop(refused),
+                    Err(Rejected {
+                        reason: Reason::Full,
+                        value: refused,
+                    }) => drop(refused),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -416,7 +424,10 @@ impl Body {
                         self.accepted(id);
                         self.judge.works.lock().unwrap().push((id, work));
                     }
-                    Err(BlockingError::Full(..)) => {}
+                    Err(Rejected {
+                        reason: Reason::BlockingFull,
+                        ..
+                    }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -480,7 +491,11 @@ impl Body {
                 let on_room = move |cx: &mut Cx, room| body.run_with(cx, which, room);
                 self.accepted(id);
                 let joined = bounded.on_room(cx, Callback::anonymous_value(color, on_room));
-                if let Err(BoundedError::NoRoom(_)) = joined {
+                if let Err(Rejected {
+                    reason: Reason::NoRoom,
+                    ..
+                }) = joined
+                {
                     let what = format!("the line of bound {which} is said to be full");
                     self.judge.model().fail(what);
                 }
@@ -704,7 +719,10 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                 let callback = TABLE[*handler].on(Color::from(*color), run);
                 match keep_alive.post_callback(callback) {
                     Ok(()) => accepted(id),
-                    Err(PostError::Ended(_)) if !panics_matter() => {
+                    Err(Rejected {
+                        reason: Reason::Ended,
+                        ..
+                    }) if !panics_matter() => {
                         return Err("refused in spite of a keep-alive".into());
                     }
                     Err(refused) => drop(refused),

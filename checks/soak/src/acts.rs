@@ -10,8 +10,8 @@ use crate::ticket::Ticket;
 use crate::verdict::{PLANTED, fail};
 use crate::world::{State, World};
 use mely::{
-    Callback, Color, Colored, Cx, OnPanic, Post, PostError, Poster, UniqueColor, sleep, timeout,
-    with_cx, yield_now,
+    Callback, Color, Colored, Cx, OnPanic, Post, Poster, Reason, Rejected, UniqueColor, sleep,
+    timeout, with_cx, yield_now,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -70,7 +70,14 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
     let work = move || {
         std::thread::sleep(late);
         let posted = alive.post(color, move |_cx: &mut Cx| ticket.runs());
-        if matches!(posted, Err(PostError::Ended(_))) && to_its_end {
+        if matches!(
+            posted,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ) && to_its_end
+        {
             fail("a runtime that is kept alive has ended");
         }
     };
@@ -142,9 +149,12 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
 }
 
 /// A post from inside is refused at the limit only, and one from outside also at the end.
-fn must_be_taken<F>(posted: Result<(), PostError<F>>, inside: bool) {
+fn must_be_taken<F>(posted: Result<(), Rejected<F>>, inside: bool) {
     match posted {
-        Err(PostError::Ended(_)) if inside => fail("a post from inside: the runtime has ended"),
+        Err(Rejected {
+            reason: Reason::Ended,
+            ..
+        }) if inside => fail("a post from inside: the runtime has ended"),
         _ => {}
     }
 }

@@ -4,8 +4,9 @@ use crate::event::Place;
 use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
+use mely::Reason;
 use mely::{
-    Backlog, Bounded, BoundedError, Callback, Color, Colored, Cx, Handler, Permit, Poster, with_cx,
+    Backlog, Bounded, Callback, Color, Colored, Cx, Handler, Permit, Poster, Rejected, with_cx,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +133,17 @@ pub(crate) fn wait(world: &Arc<World>, rng: &mut fastrand::Rng) {
     let bounded = &bounds[rng.usize(..bounds.len())].bounded;
     let at_most = Duration::from_micros(rng.u64(..1_000));
     let posted = bounded.post_wait(poster, at_most, move |(), _cx| ticket.runs());
-    if let Err(error @ (BoundedError::Inside(_) | BoundedError::NoRoom(_))) = posted {
+    if let Err(
+        error @ (Rejected {
+            reason: Reason::InsideHandler,
+            ..
+        }
+        | Rejected {
+            reason: Reason::NoRoom,
+            ..
+        }),
+    ) = posted
+    {
         fail(&format!("a thread that waits for room is told: {error}"));
     }
 }

@@ -7,7 +7,7 @@ use crate::order::{Inside, Stamp};
 use crate::ticket::Ticket;
 use crate::verdict::PLANTED;
 use crate::world::World;
-use mely::{Callback, Cx, Handler, PostError};
+use mely::{Callback, Cx, Handler, Rejected};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -163,11 +163,11 @@ pub(crate) fn cross(world: &Arc<World>, from: Place, rng: &mut fastrand::Rng) {
 }
 
 /// Whether a post was accepted; if not, its closure goes, and the book is told.
-pub(crate) fn accepted<F>(world: &World, id: u32, posted: Result<(), PostError<F>>) -> bool {
+pub(crate) fn accepted<F>(world: &World, id: u32, posted: Result<(), Rejected<F>>) -> bool {
     match posted {
         Ok(()) => true,
         Err(error) => {
-            drop(error.into_inner());
+            drop(error.value);
             world.book.refused(id);
             false
         }

@@ -7,7 +7,7 @@ use crate::order::Stamp;
 use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
-use mely::{Cx, PostError};
+use mely::{Cx, Reason};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -53,7 +53,7 @@ fn live(world: &Arc<World>, lane: usize, sent: &mut [u32], rng: &mut fastrand::R
             group: rng.usize(..draw.groups),
             color: rng.usize(..draw.colors),
         };
-        if let Err(PostError::Ended(())) = post(world, lane, at, sent)
+        if let Err(Reason::Ended) = post(world, lane, at, sent)
             && draw.sides.len() == 1
         {
             return;
@@ -67,7 +67,7 @@ pub(crate) fn post(
     lane: usize,
     at: Place,
     sent: &mut [u32],
-) -> Result<(), PostError<()>> {
+) -> Result<(), Reason> {
     let draw = &world.draw;
     let side = &world.sides[at.side];
     let (Some(poster), Some(ticket)) = (side.poster.get(), Ticket::new(world)) else {
@@ -89,12 +89,7 @@ pub(crate) fn post(
     let event = Event { ticket, at, stamp };
     let color = side.groups[at.group][at.color].color;
     let posted = poster.post(color, move |cx| event.run(cx));
-    let why = match &posted {
-        Err(PostError::Ended(_)) => Err(PostError::Ended(())),
-        Err(PostError::Full(_)) => Err(PostError::Full(())),
-        Err(PostError::Refused(refused, _)) => Err(PostError::Refused(*refused, ())),
-        Ok(()) => Ok(()),
-    };
+    let why = posted.as_ref().copied().map_err(|refused| refused.reason);
     if accepted(world, id, posted) {
         sent[group + at.color] = number;
     }

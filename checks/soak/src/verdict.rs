@@ -126,7 +126,7 @@ pub(crate) fn start_watchdog(patience: Duration) {
 pub(crate) fn set_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let text = info.payload_as_str().unwrap_or("(not text)");
-        if text == PLANTED || text == mely::Refused::Poisoned.to_string() {
+        if text == PLANTED || text == mely::Reason::Poisoned.to_string() {
             PANICS.fetch_add(1, Ordering::Relaxed);
         } else {
             fail(&format!("a panic: {info}"));

@@ -2,8 +2,9 @@
 
 use crate::support::{RUNS, SHORT, within};
 use loom::thread;
+use mely::Reason;
 use mely::model::{Plan, World};
-use mely::{Backlog, Bounded, BoundedError, Callback, Color, Colored, Cx, Permit};
+use mely::{Backlog, Bounded, Callback, Color, Colored, Cx, Permit, Rejected};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,7 +60,10 @@ fn two_posters() {
             .try_post(&poster, ran.event())
         {
             Ok(()) => 1,
-            Err(BoundedError::NoRoom(_)) => 0,
+            Err(Rejected {
+                reason: Reason::NoRoom,
+                ..
+            }) => 0,
             Err(error) => panic!("ORACLE: {error}"),
         };
         let other = (world.poster(), bounded.clone(), ran.clone());
@@ -146,7 +150,13 @@ fn wait_and_stop() {
         world.stop();
         let refused = waiting.join().unwrap();
         assert!(
-            matches!(refused, Err(BoundedError::Ended(_))),
+            matches!(
+                refused,
+                Err(Rejected {
+                    reason: Reason::Ended,
+                    ..
+                })
+            ),
             "ORACLE: accepted after the stop"
         );
         drop((permit, refused));
@@ -191,7 +201,13 @@ fn wait_for_the_end(world: World, ends: impl FnOnce(&World)) {
     ends(&world);
     let refused = waiting.join().unwrap();
     assert!(
-        matches!(refused, Err(BoundedError::Ended(_))),
+        matches!(
+            refused,
+            Err(Rejected {
+                reason: Reason::Ended,
+                ..
+            })
+        ),
         "ORACLE: accepted after the end"
     );
     drop((permit, refused));

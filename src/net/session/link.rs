@@ -7,7 +7,7 @@ use crate::host::quiesce::Until;
 use crate::net::Stream;
 use crate::net::conn::{Conn, Doubt, Phase};
 use crate::post::post_wrapped;
-use crate::{Color, Cx, Handler, Post, PostError, Refused};
+use crate::{Color, Cx, Handler, Post, Reason, Rejected};
 use std::fmt;
 use std::sync::Weak;
 
@@ -83,7 +83,7 @@ impl<S: Session> Link<S> {
     ///
     /// # Errors
     /// As [`Poster::post`].
-    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), PostError<F>>
+    pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
@@ -161,7 +161,7 @@ impl<S: Session> Link<S> {
         F: FnOnce(&mut S, &mut Cx, &Stream),
     {
         // First: whoever drops the last of them is to be an event of this color.
-        if Refused::check(cx, &self.poster.inner, self.color).is_err() {
+        if Reason::check(cx, &self.poster.inner, self.color).is_err() {
             return;
         }
         let (Some(conn), Some(served)) = (self.conn.upgrade(), self.served.upgrade()) else {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::color::CoreId;
-use crate::shared::idle::{Reason, notify};
+use crate::shared::idle::{Why, notify};
 
 /// Whose bells are rung, of four cores, of which core 0 has something to steal.
 fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<usize> {
@@ -17,7 +17,7 @@ fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<
 }
 
 fn stuck_at(machine: &Machine, core: usize, bells: &mut Vec<CoreId>) {
-    notify(&machine.shared, CoreId::of(core), Reason::Stuck, bells);
+    notify(&machine.shared, CoreId::of(core), Why::Stuck, bells);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_poke_to_a_core_in_a_long_handler_wakes_the_nearest_sleeper() {
         move |machine: &mut Machine, bells: &mut Vec<CoreId>| {
             machine.shared.cores[0].progress.set_long(long);
             let by = waker.map(CoreId::of);
-            notify(&machine.shared, CoreId::of(0), Reason::Mail { by }, bells);
+            notify(&machine.shared, CoreId::of(0), Why::Mail { by }, bells);
         }
     };
     for waker in [None, Some(1), Some(3)] {

@@ -16,7 +16,7 @@
 //! visits it does, if yet another core sleeps. Who was woken to visit and has something long to run
 //! instead wakes another.
 
-use super::{Reason, notify};
+use super::{Why, notify};
 use crate::color::CoreId;
 use crate::shared::Shared;
 use crate::sync::atomic::{Ordering, fence};
@@ -96,7 +96,7 @@ impl Shared {
     pub(crate) fn seen(&self, core: CoreId) {
         self.idle.to_visit.set(core);
         let mut bells = Vec::new();
-        notify(self, core, Reason::Source, &mut bells);
+        notify(self, core, Why::Source, &mut bells);
         self.idle.bells.ring_all(&bells);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A core without work searches ([`searchers`]), and then sleeps ([`Idle::sleepers`]) in the kernel
 //! until a completion, a timer or its doorbell ([`bells`]). [`notify`] wakes cores, for every
-//! [reason](Reason) there is. What a wake-up costs ([`wake_cost`]) decides what is worth one. While
+//! [reason](Why) there is. What a wake-up costs ([`wake_cost`]) decides what is worth one. While
 //! all sleep, the [`lookout`] watches the event source of a core that is inside an event, and the
 //! watchdog sleeps too ([`vigil`]).
 //!
@@ -46,7 +46,7 @@ pub(crate) mod searchers;
 pub(crate) mod vigil;
 pub(crate) mod wake_cost;
 
-pub(crate) use self::notify::{Reason, Worth, notify};
+pub(crate) use self::notify::{Why, Worth, notify};
 
 use self::bells::Bells;
 use self::core_set::CoreSet;

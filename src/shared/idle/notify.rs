@@ -17,7 +17,7 @@ pub(crate) struct Worth {
 
 /// Why a core may have to be woken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Reason {
+pub(crate) enum Why {
     /// The core has published work of this worth.
     Work(Worth),
     /// The core is inside a long event, or about to be, and mail or colors wait that would wait for
@@ -36,53 +36,48 @@ pub(crate) enum Reason {
     Linked,
 }
 
-impl Reason {
+impl Why {
     /// Whether a core that searches makes the wake-up unnecessary: it looks for more at its end.
     fn is_for_searchers(self) -> bool {
-        matches!(self, Reason::Work(_) | Reason::Waits | Reason::Searched)
+        matches!(self, Why::Work(_) | Why::Waits | Why::Searched)
     }
 
     /// Whether what was published may not be seen yet by a core on its way to sleep. Of a core that
     /// is found stuck it was seen long ago.
     fn needs_fence(self, enough_ns: u64) -> bool {
         match self {
-            Reason::Work(worth) => {
+            Why::Work(worth) => {
                 !wake::is_worth_waking(worth.before_ns, enough_ns)
                     && !fault("waker's fence skipped")
             }
-            Reason::Waits => !fault("long handler's fence skipped"),
-            Reason::Searched => !fault("thief's fence skipped"),
-            Reason::Mail { .. } | Reason::Source => true,
-            Reason::Stuck | Reason::Linked => false,
+            Why::Waits => !fault("long handler's fence skipped"),
+            Why::Searched => !fault("thief's fence skipped"),
+            Why::Mail { .. } | Why::Source => true,
+            Why::Stuck | Why::Linked => false,
         }
     }
 }
 
 /// Wakes a core for what is at `core`, if that is worth it: the nearest sleeper, or for
-/// [`Reason::Linked`] that core itself. It is added to `bells`: to be rung once no lock is held. True
+/// [`Why::Linked`] that core itself. It is added to `bells`: to be rung once no lock is held. True
 /// if a sleeper was woken.
 #[inline(never)]
-pub(crate) fn notify(
-    shared: &Shared,
-    core: CoreId,
-    reason: Reason,
-    bells: &mut Vec<CoreId>,
-) -> bool {
+pub(crate) fn notify(shared: &Shared, core: CoreId, reason: Why, bells: &mut Vec<CoreId>) -> bool {
     let (idle, own) = (&shared.idle, shared.core(core));
     let steals = shared.policy.stealing;
     let is_due = match reason {
-        Reason::Mail { by } => {
+        Why::Mail { by } => {
             steals
                 && by != Some(core)
                 && own.progress.is_long()
                 && !without(Rule::Rescue)
                 && !fault("nobody sent to the rescue")
         }
-        Reason::Stuck => {
+        Why::Stuck => {
             let waits = own.hint.stealable() > 0 || own.pokes.any();
             steals && waits && !without(Rule::Relieve)
         }
-        Reason::Linked => {
+        Why::Linked => {
             // The read-modify-write orders what was published before a later `park`, whose second
             // look then finds it.
             let _ = own.pokes.any_ordered();
@@ -102,8 +97,8 @@ pub(crate) fn notify(
     }
     let searching = || reason.is_for_searchers() && idle.searchers.any();
     let is_there = || match reason {
-        Reason::Searched => is_more_to_steal(shared, core),
-        Reason::Source => own.progress.profile().is_some(),
+        Why::Searched => is_more_to_steal(shared, core),
+        Why::Source => own.progress.profile().is_some(),
         _ => true,
     };
     wake::looks_for_sleeper(|| idle.sleepers.any(), searching)
