@@ -105,7 +105,7 @@ fn tick(cx: &mut Cx, log: &Colored<Log>, due: Duration) {
 
 fn go_on(cx: &Cx, log: &Colored<Log>) {
     let next = log.clone();
-    log.post_as(cx, &OTHER, move |log, cx| {
+    log.via(&OTHER).post(cx, move |log, cx| {
         let now = cx.now();
         log.add(now - log.last, now);
         log.last = now;
@@ -139,7 +139,7 @@ fn begin_flood(cx: &mut Cx, kind: Flood, bounded: Bounded<Log>, sums: Arc<Sums>)
                     let room = bounded.reserve().await;
                     let event = flood_event(&sums);
                     // At the end it is refused.
-                    with_cx(|cx| drop(room.post_as(cx, &FLOODS, event)));
+                    with_cx(|cx| drop(room.try_post(cx, event)));
                 }
             };
             cx.spawn(Color::from(51), post).detach();
@@ -176,7 +176,7 @@ fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures,
             Load::Steady | Load::Full => log(Color::from(100 + other)),
         })
         .collect();
-    let bounded = Bounded::new(flood, Backlog::events(FLOOD_BOUND));
+    let bounded = Bounded::new(flood.via(&FLOODS), Backlog::events(FLOOD_BOUND));
     let stops = poster.clone();
     thread::spawn(move || {
         thread::sleep(WARM_UP + time);

@@ -79,9 +79,9 @@ fn teller(
                 };
                 audit.post(cx, done);
             };
-            taker.post_as(cx, &DEPOSIT, deposit);
+            taker.via(&DEPOSIT).post(cx, deposit);
         };
-        if let Err(refused) = giver.post_as(poster, &WITHDRAW, transfer) {
+        if let Err(refused) = giver.via(&WITHDRAW).try_post(poster, transfer) {
             // The run then ends without a total, and `main` says so.
             eprintln!("{refused}");
             return poster.stop();

@@ -83,7 +83,7 @@ impl Member {
             }
         };
         // Refused at the end of the runtime, when nobody is left to hear of it.
-        let _ = shard.post_as(&self.poster, &ROOM, event);
+        let _ = shard.via(&ROOM).try_post(&self.poster, event);
     }
 
     fn say(&self, parts: &[&[u8]]) {

@@ -34,26 +34,26 @@ type Buy = fn(&Colored<Hall>, &mut Cx);
 fn buy_blindly(hall: &Colored<Hall>, cx: &mut Cx) {
     let customer = cx.color();
     let same_hall = hall.clone();
-    hall.post_as(cx, &ASK, move |hall, cx| {
+    hall.via(&ASK).post(cx, move |hall, cx| {
         let left = hall.left;
         let answer = move |cx: &mut Cx| {
             // The customer thinks.
             sim::work(cx, Duration::from_nanos(300));
             if left > 0 {
-                same_hall.post_as(cx, &TAKE, move |hall, _cx| {
+                same_hall.via(&TAKE).post(cx, move |hall, _cx| {
                     hall.left = hall.left.saturating_sub(1);
                     hall.sold.lock().unwrap().push(customer);
                 });
             }
         };
-        cx.post_callback(ANSWER.on(customer, answer));
+        ANSWER.on(customer, answer).post(cx);
     });
 }
 
 /// As it should be: looks and acts in one event.
 fn buy(hall: &Colored<Hall>, cx: &mut Cx) {
     let customer = cx.color();
-    hall.post_as(cx, &TAKE, move |hall, _cx| {
+    hall.via(&TAKE).post(cx, move |hall, _cx| {
         if hall.left > 0 {
             hall.left -= 1;
             hall.sold.lock().unwrap().push(customer);

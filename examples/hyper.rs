@@ -113,7 +113,7 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
             eprintln!("a connection failed: {error}");
         }
     };
-    cx.spawn_as(&SERVE, color, connection).detach();
+    SERVE.spawn(cx, color, connection).detach();
 }
 
 /// Listens until the runtime stops.

@@ -112,7 +112,7 @@ pub(crate) fn queue_of<'a>(
     let color = Color::from(customers.hasher().hash_one(customer));
     customers.entry(customer.to_owned()).or_insert_with(|| {
         let state = Colored::new(poster, color, ());
-        Bounded::new(state, Backlog::events(waiting_max))
+        Bounded::new(state.via(&JOB), Backlog::events(waiting_max))
     })
 }
 
@@ -137,7 +137,7 @@ fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Durat
         };
         // Told once that is certain, and before anybody tells that it is done.
         let _first = io::stdout().lock();
-        if room.post_as(poster, &JOB, begin).is_ok() {
+        if room.try_post(poster, begin).is_ok() {
             println!("{accepted}");
         }
     }

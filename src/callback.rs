@@ -11,7 +11,7 @@ use std::fmt;
 ///
 /// | closure | made by | for |
 /// |---|---|---|
-/// | `FnOnce(&mut Cx)` | [`Handler::on`] | an event: [`Cx::post_callback`], [`Cx::timer`] |
+/// | `FnOnce(&mut Cx)` | [`Handler::on`] | an event: [`Callback::post`], [`Cx::timer`] |
 /// | `FnOnce(&mut Cx, T)` | [`Handler::on_value`] | what delivers one result: [`Cx::connect`] |
 /// | `FnMut(&mut Cx, T)` | [`Handler::on_each`] | what delivers many: [`Cx::listen`] |
 ///
@@ -35,11 +35,12 @@ use std::fmt;
 ///     where
 ///         F: FnOnce(&mut Cx, Option<Ipv4Addr>) + Send + 'static,
 ///     {
-///         cx.post_callback(LOOK_UP.on(NAMES, move |cx| {
+///         let look_up = LOOK_UP.on(NAMES, move |cx| {
 ///             let found = (name == "localhost").then_some(Ipv4Addr::LOCALHOST);
-///             // In the color of whoever asked.
-///             cx.post_callback(done.bind(found));
-///         }));
+///             // In the color of the caller.
+///             done.bind(found).post(cx);
+///         });
+///         look_up.post(cx);
 ///     }
 /// }
 ///
@@ -56,7 +57,6 @@ use std::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`Cx::post_callback`]: crate::Cx::post_callback
 #[derive(Clone, Copy)]
 #[must_use = "nobody is called unless it is posted or handed over"]
 pub struct Callback<F> {
@@ -108,9 +108,8 @@ impl<F> Callback<F> {
         self.color
     }
 
-    /// The callback with its result: an event to be posted by
-    /// [`Cx::post_callback`](crate::Cx::post_callback), in the callback's color and under its
-    /// handler.
+    /// The callback with its result: an event to be posted by [`post`](Callback::post),
+    /// in the callback's color and under its handler.
     pub fn bind<T>(self, value: T) -> Callback<impl FnOnce(&mut Cx) + Send + 'static>
     where
         F: FnOnce(&mut Cx, T) + Send + 'static,
@@ -147,7 +146,7 @@ impl Handler {
     ///         println!("{what} from {}", cx.color());
     ///         cx.stop();
     ///     });
-    ///     cx.post_callback(say.bind("hello"));
+    ///     say.bind("hello").post(cx);
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -17,6 +17,7 @@ pub(crate) mod weak;
 
 use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
+use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::panics::LateDrop;
@@ -50,7 +51,7 @@ use std::thread::panicking;
 /// let counted = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let hits = Colored::new(cx, Color::from(9), 0u64);
 ///     for _ in 0..10 {
-///         hits.post_as(cx, &COUNT, |hits, _cx| *hits += 1);
+///         hits.via(&COUNT).post(cx, |hits, _cx| *hits += 1);
 ///     }
 ///     // Not this color: refused.
 ///     assert!(hits.with(cx, |hits, _| *hits).is_err());
@@ -72,6 +73,8 @@ use std::thread::panicking;
 /// ```
 pub struct Colored<T: Send + 'static> {
     cell: CountedArc<ColoredCell<T>>,
+    /// The handler of the events that are posted through this handle.
+    handler: Option<&'static Handler>,
 }
 
 struct ColoredCell<T: Send + 'static> {
@@ -148,6 +151,7 @@ impl<T: Send + 'static> Colored<T> {
         };
         Colored {
             cell: CountedArc::new(cell),
+            handler: None,
         }
     }
 
@@ -158,6 +162,35 @@ impl<T: Send + 'static> Colored<T> {
     /// The color the state belongs to.
     pub fn color(&self) -> Color {
         self.cell.state.color()
+    }
+
+    /// Returns a handle of the same state whose events run under `handler`: they have its
+    /// annotations, and its name in the [`Profile`](crate::Profile). It costs as much as a clone,
+    /// so keep it where much is posted.
+    ///
+    /// ```
+    /// use mely::{Color, Colored, Handler, Runtime};
+    /// static DEPOSIT: Handler = Handler::new("deposit");
+    /// let named = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let account = Colored::new(cx, Color::from(4711), 0);
+    ///     account.via(&DEPOSIT).post(cx, move |balance, cx| {
+    ///         *balance += 10;
+    ///         finish.finish(cx.handler());
+    ///     });
+    /// })?;
+    /// assert_eq!(named, "deposit");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn via(&self, handler: &'static Handler) -> Colored<T> {
+        Colored {
+            handler: Some(handler),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn handler(&self) -> Option<&'static Handler> {
+        self.handler
     }
 
     /// Whether an event panicked while it had the state, and the poison was not cleared since.
@@ -180,7 +213,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// let lines = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let room = Colored::new(cx, Color::from(7), vec!["hello"]);
-    ///     room.post(cx, |_lines, _cx| panic!("at one message of one peer"));
+    ///     room.try_post(cx, |_lines, _cx| panic!("at one message of one peer"));
     ///     let again = room.clone();
     ///     cx.post(room.color(), move |cx| {
     ///         // Known by now: this event is of the same color.
@@ -202,64 +235,31 @@ impl<T: Send + 'static> Colored<T> {
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
     /// `by` is of another.
     ///
-    /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back,
-    /// as [`Poster::post`] does.
-    ///
     /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
     ///
     /// # Panics
     /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another
     /// runtime that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
     #[track_caller]
-    pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
+    pub fn post<F>(&self, cx: &Cx, f: F)
     where
-        P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        P::posted(self.post_event(by, None, f))
-    }
-
-    /// Like [`post`](Self::post), under a handler.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    #[track_caller]
-    pub fn post_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-    {
-        P::posted(self.post_event(by, Some(handler), f))
+        accepted(self.post_event(cx, f));
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics, or the event would.
     ///
     /// # Errors
-    /// As [`Poster::post`]; and [`Reason::Poisoned`](crate::Reason::Poisoned) if the state is poisoned. (If it is poisoned
-    /// by an event that runs later than this call and before `f`, the event panics.)
+    /// As [`Post::try_post`](crate::Post::try_post); and
+    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if the state is poisoned. (If it is poisoned by
+    /// an event that runs later than this call and before `f`, the event panics.)
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(by, None, self.unless_poisoned(f)?)
-    }
-
-    /// Like [`try_post`](Self::try_post), under a handler.
-    ///
-    /// # Errors
-    /// As [`try_post`](Self::try_post).
-    pub fn try_post_as<P, F>(
-        &self,
-        by: &P,
-        handler: &'static Handler,
-        f: F,
-    ) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-    {
-        self.post_event(by, Some(handler), self.unless_poisoned(f)?)
+        self.post_event(by, self.unless_poisoned(f)?)
     }
 
     /// The closure, or why its event could not have the state, as of now.
@@ -298,27 +298,12 @@ impl<T: Send + 'static> Colored<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
-    pub fn ask<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
+    pub fn ask<R, F>(&self, cx: &Cx, f: F) -> Reply<R>
     where
-        P: Post + ?Sized,
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        P::asked(self.ask_event(by, None, f))
-    }
-
-    /// Like [`ask`](Self::ask), under a handler.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    #[track_caller]
-    pub fn ask_as<P, R, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Asked<R, F>
-    where
-        P: Post + ?Sized,
-        R: Send + 'static,
-        F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
-    {
-        P::asked(self.ask_event(by, Some(handler), f))
+        accepted(self.ask_event(cx, f))
     }
 
     /// Like [`ask`](Self::ask), and gives the closure back where that panics, or the event would.
@@ -331,15 +316,10 @@ impl<T: Send + 'static> Colored<T> {
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        self.ask_event(by, None, self.unless_poisoned(f)?)
+        self.ask_event(by, self.unless_poisoned(f)?)
     }
 
-    fn ask_event<P, R, F>(
-        &self,
-        by: &P,
-        handler: Option<&'static Handler>,
-        f: F,
-    ) -> Result<Reply<R>, Rejected<F>>
+    fn ask_event<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -347,28 +327,23 @@ impl<T: Send + 'static> Colored<T> {
     {
         let (asked, reply) = Asked::new(&self.cell.state.poster().inner);
         let wrap = |f| {
-            let this = self.clone();
-            move |cx: &mut Cx| asked.run(cx, |cx| this.lend(cx, f))
+            let cell = CountedArc::clone(&self.cell);
+            move |cx: &mut Cx| asked.run(cx, |cx| cell.lend(cx, f))
         };
-        self.post_wrapped(by, handler, f, wrap)?;
+        self.post_wrapped(by, self.handler, f, wrap)?;
         Ok(reply)
     }
 
-    fn post_event<P, F>(
-        &self,
-        by: &P,
-        handler: Option<&'static Handler>,
-        f: F,
-    ) -> Result<(), Rejected<F>>
+    fn post_event<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
         let wrap = |f| {
-            let this = self.clone();
-            move |cx: &mut Cx| this.lend(cx, f)
+            let cell = CountedArc::clone(&self.cell);
+            move |cx: &mut Cx| cell.lend(cx, f)
         };
-        self.post_wrapped(by, handler, f, wrap)
+        self.post_wrapped(by, self.handler, f, wrap)
     }
 
     /// Posts `wrap(f)` to the state's color, or gives `f` back. `wrap` runs no user code.
@@ -415,8 +390,8 @@ impl<T: Send + 'static> Colored<T> {
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        let this = self.clone();
-        let event = move |cx: &mut Cx| this.lend(cx, f);
+        let cell = CountedArc::clone(&self.cell);
+        let event = move |cx: &mut Cx| cell.lend(cx, f);
         Callback::new(Some(handler), self.color(), event)
     }
 
@@ -430,9 +405,9 @@ impl<T: Send + 'static> Colored<T> {
         V: 'static,
         F: FnOnce(&mut T, &mut Cx, V) + Send + 'static,
     {
-        let this = self.clone();
+        let cell = CountedArc::clone(&self.cell);
         let event =
-            move |cx: &mut Cx, value: V| this.lend(cx, move |state, cx| f(state, cx, value));
+            move |cx: &mut Cx, value: V| cell.lend(cx, move |state, cx| f(state, cx, value));
         Callback::new(Some(handler), self.color(), event)
     }
 
@@ -446,8 +421,8 @@ impl<T: Send + 'static> Colored<T> {
         V: 'static,
         F: FnMut(&mut T, &mut Cx, V) + Send + 'static,
     {
-        let this = self.clone();
-        let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
+        let cell = CountedArc::clone(&self.cell);
+        let event = move |cx: &mut Cx, value: V| cell.lend(cx, |state, cx| f(state, cx, value));
         Callback::new(Some(handler), self.color(), event)
     }
 
@@ -456,10 +431,7 @@ impl<T: Send + 'static> Colored<T> {
     /// # Panics
     /// If the state is poisoned.
     pub(crate) fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> R {
-        match self.with(cx, f) {
-            Ok(result) => result,
-            Err(refused) => panic!("{refused}"),
-        }
+        self.cell.lend(cx, f)
     }
 
     /// Lends the state to `f`, if the running handler is of the state's color.
@@ -467,10 +439,26 @@ impl<T: Send + 'static> Colored<T> {
     /// # Errors
     /// [`Reason`](crate::Reason) says why not; `f` was not called.
     pub fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Reason> {
-        let cell = &self.cell;
-        let value = cell.take(cell.state.borrow(cx)?)?;
+        self.cell.with(cx, f)
+    }
+}
+
+impl<T: Send + 'static> ColoredCell<T> {
+    /// Lends the state to `f`, in an event that is of its color.
+    ///
+    /// # Panics
+    /// If the state is poisoned.
+    fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> R {
+        match self.with(cx, f) {
+            Ok(result) => result,
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+
+    fn with<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx) -> R) -> Result<R, Reason> {
+        let value = self.take(self.state.borrow(cx)?)?;
         let mut loan = Loan {
-            cell,
+            cell: self,
             cx,
             value: Some(value),
         };
@@ -566,6 +554,7 @@ impl<T: Send + 'static> Clone for Colored<T> {
     fn clone(&self) -> Self {
         Colored {
             cell: CountedArc::clone(&self.cell),
+            handler: self.handler,
         }
     }
 }

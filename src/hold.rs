@@ -5,7 +5,6 @@
 //! event, exactly one of them. A deadline may come first; then the hold is over, and what is
 //! resumed later is dropped in the color.
 
-use crate::ask::Reply;
 use crate::callback::Callback;
 use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId};
@@ -17,7 +16,7 @@ use crate::host::quiesce::Until;
 use crate::host::worker::Worker;
 #[cfg(not(loom))]
 use crate::net::Timer;
-use crate::post::{Post, sealed};
+use crate::post::sealed;
 use crate::rejected::Rejected;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +31,8 @@ use std::time::Duration;
 /// [`resume`](Self::resume), it lets the color go on, and counts in
 /// [`CoreStats::holds_dropped`](crate::CoreStats::holds_dropped).
 ///
-/// Posting *through* the hold ([`post`](Self::post), or wherever `&impl Post` is asked for, as in
-/// `colored.post(&hold, ..)`) goes past what waits: such an event runs while the hold is out,
+/// Posting *through* the hold (`hold.try_post(hold.color(), ..)`, or wherever `&impl Post` is asked
+/// for, as in `colored.try_post(&hold, ..)`) goes past what waits: such an event runs while the hold is out,
 /// before everything that was put aside. To other colors a hold posts as a
 /// [`KeepAlive`](crate::KeepAlive) does.
 ///
@@ -135,7 +134,7 @@ impl Cx {
     /// task, nor of one that is held until this color goes on: they would wait for each other,
     /// until a deadline. [`Hold::on_value`] makes a callback that waits for no color.
     ///
-    /// With the color's state: `state.post(&hold, ..)` goes past what waits, and
+    /// With the color's state: `state.try_post(&hold, ..)` goes past what waits, and
     /// `hold.resume_callback(state.on(&HANDLER, ..))` resumes with the state.
     ///
     /// What waits counts towards [`Builder::events_max`](crate::Builder::events_max). The events of
@@ -283,7 +282,7 @@ impl Hold {
     ///         let hold = cx.hold();
     ///         let answer = hold.on_value(move |cx, sum: u64| finish.finish((cx.color(), sum)));
     ///         // On a thread of the runtime. The session's next event waits, no core does.
-    ///         if let Err(refused) = cx.blocking(|| (1..=100).sum(), answer) {
+    ///         if let Err(refused) = cx.try_blocking(|| (1..=100).sum(), answer) {
     ///             eprintln!("{refused}");
     ///         }
     ///     });
@@ -319,23 +318,6 @@ impl Hold {
             let (hold, f) = last.take();
             hold.resume(f);
         })
-    }
-
-    /// Posts `f` to the held color: it runs while the hold is out, before everything that waits. If
-    /// a [deadline](Self::resume_after) has ended the hold before, it is an event like any other.
-    /// From any thread, also after the runtime was asked to stop.
-    ///
-    /// Events through one hold run in the order in which one thread posts them.
-    ///
-    /// # Errors
-    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events, to which what waits counts:
-    /// then [`resume`](Self::resume) is accepted still. [`Reason::Ended`](crate::Reason::Ended) only if the run was
-    /// cut short. Both give the closure back.
-    pub fn post<F>(&self, f: F) -> Result<(), Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_through(None, f, |f| f)
     }
 
     /// Posts `wrap(f)` through the hold.
@@ -378,21 +360,6 @@ impl Hold {
         publish_last(&self.inner, self.color, handler, move |cx| {
             arrive(cx, handler, id, true, f);
         });
-    }
-}
-
-impl Post for Hold {
-    type Posted<F> = Result<(), Rejected<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
-
-    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
-        result
-    }
-
-    fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, Rejected<F>>,
-    ) -> Result<Reply<R>, Rejected<F>> {
-        result
     }
 }
 

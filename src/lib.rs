@@ -17,7 +17,7 @@
 //!     // An account is a color: whoever posts, and wherever it runs, one event at a time.
 //!     let account = Colored::new(cx, Color::from(4711), 100u64);
 //!     for _ in 0..10 {
-//!         account.post_as(cx, &WITHDRAW, |balance, _cx| *balance -= 7);
+//!         account.via(&WITHDRAW).post(cx, |balance, _cx| *balance -= 7);
 //!     }
 //!     account.post(cx, move |balance, _cx| finish.finish(*balance));
 //! })?;
@@ -71,7 +71,7 @@
 //! | [`Runtime`], [`Builder`] | what runs events, and how it is configured |
 //! | [`Cx`], [`Poster`], [`Post`] | posting from handlers, and from anywhere |
 //! | [`Cx::ask`], [`Reply`], [`gather`] | an event that returns something, and who gets it |
-//! | [`Cx::blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
+//! | [`Cx::try_blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
 //! | [`KeepAlive`] | puts the end off while an answer is made outside |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
 //! | [`Bounded`], [`Backlog`], [`Permit`] | a bound on what waits in a color, and what is shed |

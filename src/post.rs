@@ -1,119 +1,123 @@
-//! What can post: a handler's context, a poster, and a keep-alive.
+//! Posting from wherever one is: by a handler's context, a poster, a keep-alive, a hold.
 
-use crate::ask::Reply;
+use crate::ask::{Asked, Reply};
 use crate::event::node::is_boxed;
 use crate::gate::HoldId;
-use crate::host::cx::accepted;
 use crate::host::inner::Inner;
 use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
-use crate::{Color, Cx, Handler};
+use crate::{Callback, Color, Cx, Handler};
 
-/// What can post: a handler's [`Cx`], a [`Poster`], or a [`KeepAlive`].
+/// Posts events, from wherever it is: a handler's [`Cx`], a [`Poster`], a [`KeepAlive`], or a
+/// [`Hold`](crate::Hold).
 ///
-/// Methods that post from either, as those of [`Colored`](crate::Colored) do, take `&impl Post`:
-/// give them `cx` (a `&mut Cx` will do) or `&poster`. What they return is what that poster's own
-/// `post` returns:
-///
-/// | | posts by | returns | at the builder's limit of queued events |
-/// |---|---|---|---|
-/// | [`Cx`] | [`Cx::post`] | nothing | panics; `try_post` gives the closure back |
-/// | [`Hold`](crate::Hold) | [`Hold::post`](crate::Hold::post) to its color | a `Result` | gives the closure back |
-/// | [`Poster`] | [`Poster::post`] | a `Result` | gives the closure back |
-/// | [`KeepAlive`] | [`KeepAlive::post`] | a `Result` | gives the closure back |
+/// Methods that take `&impl Post`, as those of [`Colored`](crate::Colored) do, are given `cx` (a
+/// `&mut Cx` will do) or `&poster`. All that post by it have a name that begins with `try_`, and
+/// return a `Result` that gives the closure back. In a handler the methods without `try_`, as
+/// [`Cx::post`], return nothing instead, and may go beyond the limit of queued events
+/// ([`Builder::events_max`](crate::Builder::events_max)).
 ///
 /// ```
-/// use mely::{Color, Colored, Cx, Post, Runtime};
+/// use mely::{Color, Colored, Cx, Post, Rejected, Runtime};
 ///
 /// fn add_one(hits: &mut u64, _cx: &mut Cx) {
 ///     *hits += 1;
 /// }
 /// // From a handler or from elsewhere.
-/// fn hit<P: Post + ?Sized>(hits: &Colored<u64>, by: &P) -> P::Posted<fn(&mut u64, &mut Cx)> {
-///     hits.post(by, add_one as fn(&mut u64, &mut Cx))
+/// fn hit(hits: &Colored<u64>, by: &(impl Post + ?Sized)) -> bool {
+///     hits.try_post(by, add_one).is_ok()
 /// }
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
 /// let hits = Colored::new(&poster, Color::from(7), 0);
-/// hit(&hits, &poster)?;
+/// assert!(hit(&hits, &poster));
 /// let total = runtime.run_until(move |cx, finish| {
-///     hit(&hits, cx);
+///     assert!(hit(&hits, cx));
 ///     hits.post(cx, move |hits, _cx| finish.finish(*hits));
 /// })?;
 /// assert_eq!(total, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Sealed: mely implements it, and nobody else. A function of your own that takes `&P` says
+/// Sealed: only mely implements it. A function of your own that takes `&P` says
 /// `P: Post + ?Sized`, because a context has no size.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot post",
     note = "give `cx` itself (a `&mut Cx`), or `&poster`"
 )]
 pub trait Post: sealed::Post {
-    /// What posting an `F` returns: `()`, or a `Result` that gives the closure back.
-    type Posted<F>;
+    /// Posts `f` to `color`; see [`Cx::post`] for the order. A [`Hold`](crate::Hold) posts to its
+    /// own color past the events that wait for it: they run after all that is posted through it.
+    ///
+    /// # Errors
+    /// [`Reason::Full`](crate::Reason::Full) at the limit of queued events.
+    /// [`Reason::Ended`](crate::Reason::Ended) by a [`Poster`] once the runtime was asked to stop,
+    /// and by a [`KeepAlive`] or a [`Hold`](crate::Hold) if the run was cut short: by its deadline,
+    /// a panic, or the drop of a runtime that never ran. All give the closure back.
+    fn try_post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.post_wrapped(None, color, f, |f| f)
+    }
 
-    /// What asking by an `F` that returns an `R` returns: a [`Reply`], or a `Result` that gives the
-    /// closure back.
-    type Asked<R: Send + 'static, F>;
-
-    /// Makes it of what became of the post.
-    #[doc(hidden)]
-    fn posted<F>(result: Result<(), Rejected<F>>) -> Self::Posted<F>;
-
-    /// Makes it of what became of the question.
-    #[doc(hidden)]
-    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, Rejected<F>>) -> Self::Asked<R, F>;
+    /// Posts `f` to `color`, and returns a handle for the value that `f` will return.
+    ///
+    /// # Errors
+    /// As [`try_post`](Self::try_post).
+    ///
+    /// ```
+    /// use mely::{Color, Post, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let poster = runtime.poster();
+    /// let asker = std::thread::spawn(move || {
+    ///     let mut reply = poster.try_ask(Color::from(4), |cx| cx.color().value() * 10)?;
+    ///     let answer = reply.recv();
+    ///     poster.stop();
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer?)
+    /// });
+    /// runtime.run(|_cx| ())?;
+    /// assert_eq!(asker.join().unwrap().unwrap(), 40);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
+    where
+        F: FnOnce(&mut Cx) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (asked, reply) = Asked::of_runtime(self.runtime());
+        self.post_wrapped(None, color, f, |f| move |cx: &mut Cx| asked.run(cx, f))?;
+        Ok(reply)
+    }
 }
 
-impl Post for Cx {
-    type Posted<F> = ();
-    type Asked<R: Send + 'static, F> = Reply<R>;
+impl<P: sealed::Post + ?Sized> Post for P {}
 
-    #[inline(always)]
+impl<F: FnOnce(&mut Cx) + Send + 'static> Callback<F> {
+    /// Posts the event: its closure runs in its color, under its handler. See [`Cx::post`].
+    ///
+    /// # Panics
+    /// As [`Cx::post`].
+    #[inline]
     #[track_caller]
-    fn posted<F>(result: Result<(), Rejected<F>>) {
-        accepted(result);
+    pub fn post(self, cx: &Cx) {
+        cx.post_event(self.handler, self.color, self.f);
     }
 
-    #[track_caller]
-    fn asked<R: Send + 'static, F>(result: Result<Reply<R>, Rejected<F>>) -> Reply<R> {
-        accepted(result)
-    }
-}
-
-impl Post for Poster {
-    type Posted<F> = Result<(), Rejected<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
-
-    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
-        result
-    }
-
-    fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, Rejected<F>>,
-    ) -> Result<Reply<R>, Rejected<F>> {
-        result
-    }
-}
-
-impl Post for KeepAlive {
-    type Posted<F> = Result<(), Rejected<F>>;
-    type Asked<R: Send + 'static, F> = Result<Reply<R>, Rejected<F>>;
-
-    fn posted<F>(result: Result<(), Rejected<F>>) -> Result<(), Rejected<F>> {
-        result
-    }
-
-    fn asked<R: Send + 'static, F>(
-        result: Result<Reply<R>, Rejected<F>>,
-    ) -> Result<Reply<R>, Rejected<F>> {
-        result
+    /// Posts the event by whatever can post, or gives the callback back.
+    ///
+    /// # Errors
+    /// As [`Post::try_post`](Post::try_post).
+    pub fn try_post(self, by: &(impl Post + ?Sized)) -> Result<(), Rejected<Self>> {
+        let Callback { handler, color, f } = self;
+        let posted = by.post_wrapped(handler, color, f, |f| f);
+        posted.map_err(|refused| {
+            Rejected::new(refused.reason, Callback::new(handler, color, refused.value))
+        })
     }
 }
 

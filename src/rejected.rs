@@ -7,11 +7,11 @@ use std::{fmt, io};
 /// future of a task, blocking work, or bytes to be sent. Nothing of it was run or sent.
 ///
 /// ```
-/// use mely::{Color, Reason, Runtime};
+/// use mely::{Color, Post, Reason, Runtime};
 /// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
 /// runtime.run(|cx| cx.stop())?;
-/// let refused = poster.post(Color::from(7), |_cx| ()).unwrap_err();
+/// let refused = poster.try_post(Color::from(7), |_cx| ()).unwrap_err();
 /// assert_eq!(refused.reason, Reason::Ended);
 /// let _closure = refused.value;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

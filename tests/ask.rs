@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::sim::Step;
 use mely::{
@@ -37,7 +38,7 @@ fn a_thread_waits_for_the_reply() {
     beside(cores(2).build().unwrap(), |poster| {
         for n in 0..1_000u64 {
             let mut reply = poster
-                .ask(Color::from(n % 9), move |cx| (cx.color(), n))
+                .try_ask(Color::from(n % 9), move |cx| (cx.color(), n))
                 .unwrap();
             let answer = match n % 3 {
                 0 => reply.recv(),
@@ -60,7 +61,9 @@ fn a_wait_in_vain_ends_and_the_reply_still_comes() {
     let _bound = Bound::new("a_wait_in_vain");
     beside(cores(1).build().unwrap(), |poster| {
         let (go, wait) = channel::<()>();
-        let mut reply = poster.ask(THERE, move |_cx| wait.recv().is_err()).unwrap();
+        let mut reply = poster
+            .try_ask(THERE, move |_cx| wait.recv().is_err())
+            .unwrap();
         let early = reply.recv_timeout(Duration::from_millis(5));
         assert_eq!(early, Err(NoReply::TimedOut));
         assert_eq!(reply.try_recv(), None);
@@ -134,18 +137,22 @@ fn a_future_awaits_it() {
             let mut sum = 0;
             for n in 0..500u64 {
                 sum += poster
-                    .ask(Color::from(n), move |_cx| n)
+                    .try_ask(Color::from(n), move |_cx| n)
                     .unwrap()
                     .await
                     .unwrap();
             }
-            let many = (0..10u64).map(|n| poster.ask(Color::from(n), move |_cx| n).unwrap());
+            let many = (0..10u64).map(|n| poster.try_ask(Color::from(n), move |_cx| n).unwrap());
             (sum, gather(many).await.unwrap().len())
         };
         assert_eq!(block_on(asked), (124_750, 10));
         // A waker that is not used any more is let go.
         let (go, wait) = channel::<()>();
-        let mut reply = pin!(poster.ask(THERE, move |_cx| wait.recv().is_err()).unwrap());
+        let mut reply = pin!(
+            poster
+                .try_ask(THERE, move |_cx| wait.recv().is_err())
+                .unwrap()
+        );
         let stale = Arc::new(Unpark(std::thread::current()));
         let waker = Waker::from(Arc::clone(&stale));
         assert!(
@@ -171,7 +178,7 @@ fn a_future_awaits_it() {
 fn nothing_waits_inside_a_handler() {
     let _bound = Bound::new("nothing_waits_inside");
     let other = cores(1).build().unwrap();
-    let foreign = other.poster().ask(THERE, |_cx| ()).unwrap();
+    let foreign = other.poster().try_ask(THERE, |_cx| ()).unwrap();
     cores(1)
         .build()
         .unwrap()
@@ -186,7 +193,7 @@ fn nothing_waits_inside_a_handler() {
                 assert_eq!(answer, Ok(()));
                 cx.stop();
             });
-            cx.blocking(move || own.recv(), told).unwrap();
+            cx.try_blocking(move || own.recv(), told).unwrap();
         })
         .unwrap();
 }
@@ -198,12 +205,12 @@ fn nothing_waits_in_a_simulation() {
     let told = simulation.run_until(|cx, finish| {
         let mut reply = cx.ask(THERE, |_cx| ());
         let told = TOLD.on_value(HERE, move |_cx, answer| finish.finish(answer));
-        cx.blocking(move || reply.recv(), told).unwrap();
+        cx.try_blocking(move || reply.recv(), told).unwrap();
     });
     assert_eq!(told.unwrap(), Err(NoReply::Inside));
     let mut simulation = Runtime::builder().simulate(1).unwrap();
     simulation.start(|_cx| ()).unwrap();
-    let mut reply = simulation.poster().ask(THERE, |cx| cx.stop()).unwrap();
+    let mut reply = simulation.poster().try_ask(THERE, |cx| cx.stop()).unwrap();
     let mut answer = None;
     while simulation.step() != Step::Ended {
         answer = answer.or_else(|| reply.try_recv());
@@ -228,7 +235,7 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
         let (go, wait) = channel::<()>();
         let payload = alive.payload();
         let first = poster
-            .ask(THERE, move |_cx| {
+            .try_ask(THERE, move |_cx| {
                 begun.send(()).unwrap();
                 let _ = wait.recv();
                 payload
@@ -238,7 +245,7 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
         let (tell, told) = channel();
         let dropped = InColor(tell);
         let second: Reply<()> = poster
-            .ask(THERE, move |_cx| {
+            .try_ask(THERE, move |_cx| {
                 drop(dropped);
                 unreachable!("canceled")
             })
@@ -251,11 +258,15 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
         // All of those that were gathered.
         let (go, wait) = channel::<()>();
         poster
-            .post(THERE, move |_cx| {
+            .try_post(THERE, move |_cx| {
                 let _ = wait.recv();
             })
             .unwrap();
-        let never = |_| poster.ask(THERE, |_cx| unreachable!("canceled")).unwrap();
+        let never = |_| {
+            poster
+                .try_ask(THERE, |_cx| unreachable!("canceled"))
+                .unwrap()
+        };
         drop::<Reply<Vec<Result<(), _>>>>(gather((0..10).map(never)));
         drop(go);
     });
@@ -274,7 +285,7 @@ fn a_panic_is_told_and_not_waited_for() {
     beside(runtime, |poster| {
         let ask = |color: u64| {
             let f = move |_cx: &mut Cx| assert_ne!(color, 3);
-            poster.ask(Color::from(color), f).unwrap()
+            poster.try_ask(Color::from(color), f).unwrap()
         };
         assert_eq!(ask(3).recv(), Err(NoReply::Panicked));
         assert_eq!(block_on(ask(3)), Err(NoReply::Panicked));
@@ -287,13 +298,14 @@ fn a_panic_is_told_and_not_waited_for() {
                 assert!(!panics);
                 *state
             };
-            state.ask_as(poster, &TOLD, f).unwrap().recv()
+            state.via(&TOLD).try_ask(poster, f).unwrap().recv()
         };
         assert_eq!(ask(false), Ok(5));
         assert_eq!(ask(true), Err(NoReply::Panicked));
-        assert_eq!(ask(false), Err(NoReply::Panicked));
+        let refused = state.try_ask(poster, |state, _cx| *state).unwrap_err();
+        assert_eq!(refused.reason, Reason::Poisoned);
     });
-    assert_eq!(told.lock().unwrap().len(), 5);
+    assert_eq!(told.lock().unwrap().len(), 4);
 }
 
 /// Nobody waits for ever, whatever becomes of the runtime.
@@ -302,7 +314,7 @@ fn what_is_dropped_with_a_run_is_told() {
     let _bound = Bound::new("what_is_dropped");
     // It never runs.
     let runtime = cores(1).build().unwrap();
-    let ask = || runtime.poster().ask(THERE, |_cx| ()).unwrap();
+    let ask = || runtime.poster().try_ask(THERE, |_cx| ()).unwrap();
     let (mut first, second, third) = (ask(), ask(), ask());
     let (ready, is_ready) = channel();
     let waits = std::thread::spawn(move || {
@@ -363,8 +375,8 @@ fn what_is_refused_comes_back() {
     let _bound = Bound::new("what_is_refused");
     let runtime = cores(1).events_max(1).build().unwrap();
     let poster = runtime.poster();
-    while poster.post(THERE, |_cx| ()).is_ok() {}
-    let refused = poster.ask(THERE, |_cx| 5);
+    while poster.try_post(THERE, |_cx| ()).is_ok() {}
+    let refused = poster.try_ask(THERE, |_cx| 5);
     assert!(matches!(
         refused,
         Err(Rejected {
@@ -378,14 +390,14 @@ fn what_is_refused_comes_back() {
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
             matches!(
-                poster.ask(THERE, |_cx| ()),
+                poster.try_ask(THERE, |_cx| ()),
                 Err(Rejected {
                     reason: Reason::Ended,
                     ..
                 })
             )
         });
-        let refused = state.ask(&poster, |_, _| ());
+        let refused = state.try_ask(&poster, |_, _| ());
         assert!(matches!(
             refused,
             Err(Rejected {
@@ -395,7 +407,7 @@ fn what_is_refused_comes_back() {
         ));
         // It keeps it. The queues are full for a moment.
         let mut reply = loop {
-            match keep_alive.ask(THERE, |_cx| 5) {
+            match keep_alive.try_ask(THERE, |_cx| 5) {
                 Ok(reply) => break reply,
                 Err(error) => assert!(matches!(
                     error,
@@ -408,7 +420,7 @@ fn what_is_refused_comes_back() {
         };
         assert_eq!(reply.recv(), Ok(5));
         let mut reply = loop {
-            match state.ask(&keep_alive, |_, _| 6) {
+            match state.try_ask(&keep_alive, |_, _| 6) {
                 Ok(reply) => break reply,
                 Err(error) => assert!(matches!(
                     error,
@@ -461,18 +473,18 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
         let asked = push("asked");
         // Of one core, and the last color of the other one.
         let state = Colored::new(&poster, THERE, ());
-        let ask = move |_: &mut (), cx: &mut Cx| cx.post_callback(SHORT.on(LAST, asked));
-        let mut reply = state.ask_as(&poster, &SHORT, ask).unwrap();
+        let ask = move |_: &mut (), cx: &mut Cx| SHORT.on(LAST, asked).post(cx);
+        let mut reply = state.via(&SHORT).try_ask(&poster, ask).unwrap();
         // More to do, before the posts are published.
         for color in (20..60).step_by(2) {
             let more = SHORT.on(Color::from(color), |_cx| ());
-            poster.post_callback(more).unwrap();
+            more.try_post(&poster).unwrap();
         }
         let mut came = false;
         while simulation.step() != Step::Stalled {
             if !came && reply.try_recv().is_some() {
                 came = true;
-                poster.post(LAST, push("asker")).unwrap();
+                poster.try_post(LAST, push("asker")).unwrap();
             }
         }
         let order = order.lock().unwrap().clone();
@@ -485,7 +497,7 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
 fn replies_of_two_runtimes_that_are_gathered_keep_the_askers() {
     let _bound = Bound::new("replies_of_two_runtimes");
     let other = cores(1).exit_when_idle(true).build().unwrap();
-    let there = other.poster().ask(THERE, |_cx| 5).unwrap();
+    let there = other.poster().try_ask(THERE, |_cx| 5).unwrap();
     let (tell, told) = channel();
     let (begun, has_begun) = channel();
     let asker = cores(1).exit_when_idle(true).build().unwrap();
@@ -523,7 +535,7 @@ fn a_reply_of_another_runtime_keeps_the_askers() {
             .unwrap();
         let asking = std::thread::spawn(move || {
             asker.run(move |cx| {
-                let reply = poster.ask(THERE, |_cx| 5).unwrap();
+                let reply = poster.try_ask(THERE, |_cx| 5).unwrap();
                 asked.send(()).unwrap();
                 let told = Callback::anonymous_value(HERE, move |_cx: &mut Cx, answer| {
                     tell.send(answer).unwrap();
@@ -569,7 +581,7 @@ fn every_question_has_an_end() {
                 std::thread::spawn(move || {
                     for n in 0..1_000u64 {
                         let payload = ([n; 20], alive.payload());
-                        let asked = poster.ask(Color::from(n % 11), move |_cx| {
+                        let asked = poster.try_ask(Color::from(n % 11), move |_cx| {
                             if n % 100 == 7 {
                                 std::panic::resume_unwind(Box::new("meant"));
                             }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::sim::Step;
 use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, Poster, Rejected, RunError, Runtime};
@@ -52,7 +53,7 @@ fn the_result_is_an_event_of_the_callbacks_color() {
             assert_ne!(there, here);
             finish.finish(bytes[199]);
         });
-        cx.blocking(move || (std::thread::current().id(), [5; 200]), done)
+        cx.try_blocking(move || (std::thread::current().id(), [5; 200]), done)
             .unwrap();
     });
     assert_eq!(outcome.unwrap(), 5);
@@ -75,13 +76,14 @@ fn results_come_in_the_order_of_completion() {
             late.lock().unwrap().push("given first");
             finish.finish(late.lock().unwrap().clone());
         });
-        cx.blocking(move || gate.wait(), first).unwrap();
+        cx.try_blocking(move || gate.wait(), first).unwrap();
         let early = Arc::clone(&order);
         let second = RESULT.on_value(COLOR, move |_cx, ()| {
             early.lock().unwrap().push("over first");
             drop(go);
         });
-        cx.blocking(move || begun.recv().unwrap(), second).unwrap();
+        cx.try_blocking(move || begun.recv().unwrap(), second)
+            .unwrap();
     });
     assert_eq!(order.unwrap(), ["over first", "given first"]);
 }
@@ -119,11 +121,11 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
                 }
             };
             for _ in 0..5 {
-                cx.blocking(work(&in_pool), nothing()).unwrap();
+                cx.try_blocking(work(&in_pool), nothing()).unwrap();
             }
             // It will run on the core, beside the two threads.
             let not_in_pool = Arc::default();
-            let error = cx.blocking(work(&not_in_pool), nothing()).unwrap_err();
+            let error = cx.try_blocking(work(&not_in_pool), nothing()).unwrap_err();
             assert!(
                 matches!(
                     error,
@@ -138,7 +140,7 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
             drop(open);
             // Both parts are whole.
             let (work, callback) = error.value;
-            cx.post_callback(callback.bind(work()));
+            callback.bind(work()).post(cx);
         })
         .unwrap();
     let (at_once, most) = &*seen;
@@ -173,14 +175,14 @@ fn what_has_not_begun_can_be_canceled() {
     runtime
         .run(move |cx| {
             let (gate, begun, go) = Gate::new();
-            let first = cx.blocking(move || gate.wait(), nothing()).unwrap();
+            let first = cx.try_blocking(move || gate.wait(), nothing()).unwrap();
             let dropped = InColor(tell);
             let never = RESULT.on_value(COLOR, move |_cx, ()| {
                 drop(dropped);
                 unreachable!("canceled");
             });
             let second = cx
-                .blocking(move || drop::<Payload>(payload), never)
+                .try_blocking(move || drop::<Payload>(payload), never)
                 .unwrap();
             std::thread::spawn(move || {
                 begun.recv().unwrap();
@@ -205,7 +207,8 @@ fn a_panic_of_the_work_is_the_events() {
     let payload = alive.payload();
     let outcome = cores(2).build().unwrap().run(|cx| {
         let never = RESULT.on_value(COLOR, move |_cx, ()| drop(payload));
-        cx.blocking(|| panic!("the disk is gone"), never).unwrap();
+        cx.try_blocking(|| panic!("the disk is gone"), never)
+            .unwrap();
     });
     let Err(RunError::Panicked { panic, .. }) = outcome else {
         panic!("{outcome:?}");
@@ -227,7 +230,7 @@ fn a_panic_of_the_work_is_the_events() {
     runtime
         .run(|cx| {
             for i in 0..5 {
-                cx.blocking(move || assert_ne!(i, 3, "three"), nothing())
+                cx.try_blocking(move || assert_ne!(i, 3, "three"), nothing())
                     .unwrap();
             }
         })
@@ -264,13 +267,13 @@ fn a_stop_during_the_work_delivers_the_result() {
                         }
                     });
                     let sleep = || std::thread::sleep(Duration::from_millis(5));
-                    cx.blocking(sleep, done).unwrap();
+                    cx.try_blocking(sleep, done).unwrap();
                 }
                 next(cx, 4, tell);
             })
             .unwrap();
         assert_eq!(told.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
-        let refused = poster.blocking(|| (), nothing());
+        let refused = poster.try_blocking(|| (), nothing());
         assert!(matches!(
             refused,
             Err(Rejected {
@@ -290,7 +293,7 @@ fn who_may_give_work_from_outside() {
     let (tell, told) = channel();
     let early = tell.clone();
     poster
-        .blocking(
+        .try_blocking(
             || 1,
             RESULT.on_value(COLOR, move |_cx, n| early.send(n).unwrap()),
         )
@@ -299,14 +302,14 @@ fn who_may_give_work_from_outside() {
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
             matches!(
-                poster.post(COLOR, |_cx| ()),
+                poster.try_post(COLOR, |_cx| ()),
                 Err(Rejected {
                     reason: Reason::Ended,
                     ..
                 })
             )
         });
-        let refused = poster.blocking(|| 3, nothing());
+        let refused = poster.try_blocking(|| 3, nothing());
         assert!(matches!(
             refused,
             Err(Rejected {
@@ -315,7 +318,7 @@ fn who_may_give_work_from_outside() {
             })
         ));
         let late = RESULT.on_value(COLOR, move |_cx, n| tell.send(n).unwrap());
-        keep_alive.blocking(|| 2, late).unwrap();
+        keep_alive.try_blocking(|| 2, late).unwrap();
     });
     runtime.run(|cx| cx.stop()).unwrap();
     thread.join().unwrap();
@@ -336,7 +339,7 @@ fn threads_that_are_idle_end() {
         for round in 1..4 {
             let started = || poster.stats().blocking.started;
             for _ in 0..3 {
-                poster.blocking(|| (), nothing()).unwrap();
+                poster.try_blocking(|| (), nothing()).unwrap();
             }
             eventually("their work", || started() == 3 * round);
             eventually("their end", || poster.stats().blocking.threads == 0);
@@ -360,9 +363,9 @@ fn at_the_deadline_work_is_named_and_dropped() {
     let (gate, _begun, go) = Gate::new();
     let payloads: Vec<_> = (0..6).map(|_| alive.payload()).collect();
     let outcome = runtime.run(move |cx| {
-        cx.blocking(move || gate.wait(), nothing()).unwrap();
+        cx.try_blocking(move || gate.wait(), nothing()).unwrap();
         for payload in payloads {
-            cx.blocking(move || drop::<Payload>(payload), nothing())
+            cx.try_blocking(move || drop::<Payload>(payload), nothing())
                 .unwrap();
         }
         cx.stop();
@@ -397,7 +400,7 @@ fn results_come_also_at_the_limit_of_events() {
         .run(|cx| {
             let done = RESULT.on_value(COLOR, |cx, ()| cx.stop());
             let (gate, begun, go) = Gate::new();
-            cx.blocking(move || gate.wait(), done).unwrap();
+            cx.try_blocking(move || gate.wait(), done).unwrap();
             begun.recv().unwrap();
             while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
             drop(go);
@@ -422,11 +425,11 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
     runtime
         .run(move |cx| {
             let (gate, begun, go) = Gate::new();
-            cx.blocking(move || gate.wait(), nothing()).unwrap();
+            cx.try_blocking(move || gate.wait(), nothing()).unwrap();
             begun.recv().unwrap();
             let last = RESULT.on_value(COLOR, |cx, ()| cx.stop());
-            cx.blocking(|| (), nothing()).unwrap();
-            cx.blocking(|| (), last).unwrap();
+            cx.try_blocking(|| (), nothing()).unwrap();
+            cx.try_blocking(|| (), last).unwrap();
             std::thread::spawn(move || {
                 eventually("the warning", || !seen.lock().unwrap().is_empty());
                 std::thread::sleep(Duration::from_millis(300));
@@ -451,7 +454,7 @@ fn threads_may_use_the_processors_of_who_called_run() {
     let builder = cores(1).pin(true);
     let theirs = builder.build().unwrap().run_until(|cx, finish| {
         let done = RESULT.on_value(COLOR, move |_cx, set| finish.finish(set));
-        cx.blocking(|| rustix::thread::sched_getaffinity(None).unwrap(), done)
+        cx.try_blocking(|| rustix::thread::sched_getaffinity(None).unwrap(), done)
             .unwrap();
     });
     assert!(theirs.unwrap() == mine);
@@ -465,7 +468,7 @@ fn work_that_was_given_to_a_runtime_that_never_runs_is_dropped() {
     let (work, result) = (alive.payload(), alive.payload());
     let never = RESULT.on_value(COLOR, move |_cx, ()| drop(result));
     let handle = poster
-        .blocking(move || drop::<Payload>(work), never)
+        .try_blocking(move || drop::<Payload>(work), never)
         .unwrap();
     drop(runtime);
     assert_eq!(alive.count(), 0);
@@ -485,12 +488,12 @@ fn work_that_panics_when_dropped_keeps_nothing_else_from_being_dropped() {
     let runtime = cores(1).build().unwrap();
     let poster = runtime.poster();
     let event = alive.payload();
-    poster.post(COLOR, move |_cx| drop(event)).unwrap();
+    poster.try_post(COLOR, move |_cx| drop(event)).unwrap();
     for _ in 0..2 {
         let bomb = Bomb(alive.payload());
         let work = move || drop(bomb);
         poster
-            .blocking(work, RESULT.on_value(COLOR, |_cx, ()| ()))
+            .try_blocking(work, RESULT.on_value(COLOR, |_cx, ()| ()))
             .unwrap();
     }
     let dropped = std::panic::catch_unwind(AssertUnwindSafe(|| drop(runtime)));
@@ -548,7 +551,7 @@ fn whatever_becomes_of_it_is_counted_once() {
                             }
                             i
                         };
-                        match poster.blocking(work, callback) {
+                        match poster.try_blocking(work, callback) {
                             Ok(handle) => {
                                 accepted();
                                 if i % 3 == thread && handle.cancel() {
@@ -637,15 +640,15 @@ fn a_thread_that_ends_is_waited_for_by_nobody_before_the_end() {
                 let _ = go.recv();
                 let stats = poster.stats().blocking;
                 let last = RESULT.on_value(COLOR, move |_cx, ()| finish.finish(stats.started));
-                poster.blocking(|| (), last).unwrap();
+                poster.try_blocking(|| (), last).unwrap();
                 std::thread::sleep(Duration::from_millis(50));
                 counts.fetch_add(1, Ordering::Relaxed);
             });
         };
-        cx.blocking(work, nothing()).unwrap();
+        cx.try_blocking(work, nothing()).unwrap();
         ends.recv().unwrap();
         // It has left the pool, and has not ended.
-        cx.blocking(|| (), nothing()).unwrap();
+        cx.try_blocking(|| (), nothing()).unwrap();
         drop(let_go);
     });
     assert!([1, 2].contains(&started.unwrap()));
@@ -685,10 +688,10 @@ fn child_ends_slowly() {
                 let _ = go.recv();
             });
         };
-        poster.blocking(slow, nothing()).unwrap();
+        poster.try_blocking(slow, nothing()).unwrap();
         ends.recv().unwrap();
         for started in 2..30 {
-            poster.blocking(|| (), nothing()).unwrap();
+            poster.try_blocking(|| (), nothing()).unwrap();
             eventually("another thread", || {
                 let stats = poster.stats().blocking;
                 stats.started >= started && stats.threads == 0
@@ -729,7 +732,7 @@ fn two_panics_at_the_end_are_no_deadlock() {
                     let (gate, begun, go) = Gate::new();
                     let panics = PanicsWith(Some(Asks(poster.clone())));
                     let never = RESULT.on_value(COLOR, move |_cx, ()| drop(panics));
-                    cx.blocking(move || gate.wait(), never).unwrap();
+                    cx.try_blocking(move || gate.wait(), never).unwrap();
                     begun.recv().unwrap();
                     go
                 })
@@ -764,7 +767,7 @@ fn child_leaves_no_thread() {
         let outcome = runtime.run(move |cx| {
             for _ in 0..100 {
                 let work = || std::thread::sleep(Duration::from_micros(300));
-                cx.blocking(work, nothing()).unwrap();
+                cx.try_blocking(work, nothing()).unwrap();
             }
             cx.stop();
         });
@@ -795,7 +798,7 @@ fn simulated(seed: u64) -> (Vec<u64>, u64) {
                     });
                     let name = || std::thread::current().name().unwrap().to_owned();
                     let work = move || (i, name());
-                    cx.blocking(work, done).unwrap()
+                    cx.try_blocking(work, done).unwrap()
                 })
                 .collect();
             // The last one has to wait for those before it.
@@ -845,18 +848,18 @@ fn what_was_posted_before_comes_before_the_result() {
             .run(move |cx| {
                 // The thread is started by another event.
                 for _ in 0..5 {
-                    cx.blocking(|| (), nothing()).unwrap();
+                    cx.try_blocking(|| (), nothing()).unwrap();
                 }
                 let gives = move |cx: &mut Cx| {
-                    cx.post_callback(SHORT.on(LAST, before));
-                    let result = move |cx: &mut Cx, ()| cx.post_callback(SHORT.on(LAST, after));
+                    SHORT.on(LAST, before).post(cx);
+                    let result = move |cx: &mut Cx, ()| SHORT.on(LAST, after).post(cx);
                     let result = SHORT.on_value(Color::from(11), result);
-                    cx.blocking(|| (), result).unwrap();
+                    cx.try_blocking(|| (), result).unwrap();
                     while seen.lock().unwrap().is_empty() {
                         mely::sim::pause(cx);
                     }
                 };
-                cx.post_callback(SHORT.on(Color::from(10), gives));
+                SHORT.on(Color::from(10), gives).post(cx);
             })
             .unwrap();
         let order = order.lock().unwrap().clone();
@@ -873,15 +876,15 @@ fn in_a_simulation_work_is_outside() {
             let (poster, keep_alive) = (cx.poster(), cx.keep_alive());
             let work = move || {
                 assert!(matches!(
-                    poster.post(COLOR, |_cx| ()),
+                    poster.try_post(COLOR, |_cx| ()),
                     Err(Rejected {
                         reason: Reason::Ended,
                         ..
                     })
                 ));
-                keep_alive.post(COLOR, |_cx| ()).unwrap();
+                keep_alive.try_post(COLOR, |_cx| ()).unwrap();
             };
-            cx.blocking(work, nothing()).unwrap();
+            cx.try_blocking(work, nothing()).unwrap();
             cx.stop();
         })
         .unwrap();

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, LONG, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::{
     Backlog, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Permit, Poster, Rejected,
@@ -32,7 +33,7 @@ fn blocks(poster: &Poster, state: &Colored<impl Send>) -> (Sender<()>, Receiver<
     let (go, wait) = channel();
     let (tell, begun) = channel();
     state
-        .post(poster, move |_, _cx| {
+        .try_post(poster, move |_, _cx| {
             tell.send(()).unwrap();
             let _told_or_dropped = wait.recv();
         })
@@ -88,7 +89,7 @@ fn a_full_color_gives_the_closure_back() {
         go.send(()).unwrap();
         eventually("room", || full.waiting() == 0);
         full.try_post(poster, refused.value).unwrap();
-        let mut sum = full.state().ask(poster, |n, _cx| *n).unwrap();
+        let mut sum = full.state().try_ask(poster, |n, _cx| *n).unwrap();
         assert_eq!(sum.recv(), Ok(12));
     });
     run.unwrap();
@@ -123,12 +124,15 @@ fn no_more_than_the_bound_waits_whoever_posts() {
                             let permit = permit.unwrap_or_else(|| wait_for_room(full, poster));
                             let now = waiting.fetch_add(1, Ordering::SeqCst) + 1;
                             most.fetch_max(now, Ordering::SeqCst);
-                            permit.post(poster, event).unwrap();
+                            permit.try_post(poster, event).unwrap();
                         }
                     });
                 }
             });
-            let mut seen = full.state().ask(poster, |seen, _cx| seen.clone()).unwrap();
+            let mut seen = full
+                .state()
+                .try_ask(poster, |seen, _cx| seen.clone())
+                .unwrap();
             assert_eq!(seen.recv(), Ok(vec![EVENTS; THREADS]));
             assert_eq!(full.waiting(), 0);
             // An event gives its permit back when it begins, and is counted a moment later.
@@ -174,7 +178,10 @@ fn a_thread_waits_for_room_and_no_longer_than_it_wants() {
         go.send(()).unwrap();
         waiting.join().unwrap().unwrap();
         full.post_wait(poster, LONG, late).unwrap();
-        let mut log = full.state().ask(poster, |log, _cx| log.clone()).unwrap();
+        let mut log = full
+            .state()
+            .try_ask(poster, |log, _cx| log.clone())
+            .unwrap();
         assert_eq!(log.recv(), Ok(vec!["first", "second", "late"]));
     });
     run.unwrap();
@@ -223,7 +230,7 @@ fn room_is_given_in_the_order_in_which_it_was_waited_for() {
                     its.post_wait(&of, LONG, note).unwrap()
                 })),
                 1 => {
-                    let post = move |cx: &mut Cx, room: Permit<_>| room.post(cx, note).unwrap();
+                    let post = move |cx: &mut Cx, room: Permit<_>| room.try_post(cx, note).unwrap();
                     full.on_room(
                         poster,
                         Callback::anonymous_value(Color::from(50 + i as u64), post),
@@ -234,11 +241,11 @@ fn room_is_given_in_the_order_in_which_it_was_waited_for() {
                     let event = move |cx: &mut Cx| {
                         let task = async move {
                             let room = its.reserve().await;
-                            with_cx(|cx| room.post(cx, note)).unwrap();
+                            with_cx(|cx| room.try_post(cx, note)).unwrap();
                         };
                         cx.spawn(Color::from(50 + i as u64), task).detach();
                     };
-                    poster.post(Color::from(1), event).unwrap();
+                    poster.try_post(Color::from(1), event).unwrap();
                 }
             }
             // Nobody tells from outside when another one is in the line.
@@ -255,7 +262,10 @@ fn room_is_given_in_the_order_in_which_it_was_waited_for() {
         eventually("all have run", || {
             full.waiting() == 0 && full.in_line() == 0
         });
-        let mut log = full.state().ask(poster, |log, _cx| log.clone()).unwrap();
+        let mut log = full
+            .state()
+            .try_ask(poster, |log, _cx| log.clone())
+            .unwrap();
         assert_eq!(log.recv(), Ok(Vec::from_iter(0..=30)));
     });
     run.unwrap();
@@ -298,17 +308,19 @@ fn who_is_given_room_posts_after_what_the_events_before_have_posted() {
     let full = bounded(&poster, 1, ());
     let there = log.clone();
     let posts =
-        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
-    full.state().post_as(&poster, &SHORT, posts).unwrap();
+        move |_: &mut (), cx: &mut Cx| there.via(&SHORT).post(cx, |log, _cx| log.push("first"));
+    full.state().via(&SHORT).try_post(&poster, posts).unwrap();
     let (tell, told) = channel::<()>();
     let waits = move |_: &mut (), _cx: &mut Cx| told.recv().unwrap();
-    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    full.via(&SHORT).try_post(&poster, waits).unwrap();
     let (its, there) = (full.clone(), log.clone());
     let waiting = thread::spawn(move || {
         its.post_wait(&poster, LONG, |_, _cx| ()).unwrap();
-        there.post(&poster, |log, _cx| log.push("second")).unwrap();
+        there
+            .try_post(&poster, |log, _cx| log.push("second"))
+            .unwrap();
         tell.send(()).unwrap();
-        let mut log = there.ask(&poster, |log, _cx| log.clone()).unwrap();
+        let mut log = there.try_ask(&poster, |log, _cx| log.clone()).unwrap();
         let log = log.recv();
         poster.stop();
         log
@@ -329,20 +341,21 @@ fn who_takes_room_posts_after_what_the_events_before_have_posted() {
     let full = bounded(&poster, 1, ());
     let there = log.clone();
     let posts =
-        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
-    full.state().post_as(&poster, &SHORT, posts).unwrap();
+        move |_: &mut (), cx: &mut Cx| there.via(&SHORT).post(cx, |log, _cx| log.push("first"));
+    full.state().via(&SHORT).try_post(&poster, posts).unwrap();
     let (tell, told) = channel::<()>();
     let waits = move |_: &mut (), _cx: &mut Cx| told.recv().unwrap();
-    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    full.via(&SHORT).try_post(&poster, waits).unwrap();
     let taking = thread::spawn(move || {
         let mut room = None;
         eventually("room", || {
             room = full.try_reserve();
             room.is_some()
         });
-        log.post(&poster, |log, _cx| log.push("second")).unwrap();
+        log.try_post(&poster, |log, _cx| log.push("second"))
+            .unwrap();
         tell.send(()).unwrap();
-        let mut log = log.ask(&poster, |log, _cx| log.clone()).unwrap();
+        let mut log = log.try_ask(&poster, |log, _cx| log.clone()).unwrap();
         let log = log.recv();
         poster.stop();
         log
@@ -364,15 +377,15 @@ fn a_task_that_finds_its_room_posts_after_what_the_events_before_have_posted() {
     let (go, begun) = blocks(&poster, full.state());
     let there = log.clone();
     let posts =
-        move |_: &mut (), cx: &mut Cx| there.post_as(cx, &SHORT, |log, _cx| log.push("first"));
-    full.state().post_as(&poster, &SHORT, posts).unwrap();
+        move |_: &mut (), cx: &mut Cx| there.via(&SHORT).post(cx, |log, _cx| log.push("first"));
+    full.state().via(&SHORT).try_post(&poster, posts).unwrap();
     let (tell, told) = channel::<()>();
     let (tell_begun, told_begun) = channel::<()>();
     let waits = move |_: &mut (), _cx: &mut Cx| {
         drop(tell_begun);
         let _dropped = told.recv();
     };
-    full.try_post_as(&poster, &SHORT, waits).unwrap();
+    full.via(&SHORT).try_post(&poster, waits).unwrap();
     let task = async move {
         let mut reserve = pin!(full.reserve());
         let mut go = Some(go);
@@ -403,7 +416,7 @@ fn a_task_that_finds_its_room_posts_after_what_the_events_before_have_posted() {
                 let _begun = told_begun.recv();
             });
         };
-        poster.post(TASK, spawn).unwrap();
+        poster.try_post(TASK, spawn).unwrap();
     });
     runtime.run(|_cx| ()).unwrap();
     spawning.join().unwrap();
@@ -569,7 +582,7 @@ fn at_the_limit_of_events_the_room_is_given_back_and_on() {
     let runtime = cores(1).events_max(1).build().unwrap();
     let poster = runtime.poster();
     let full = bounded(&poster, 1, ());
-    while poster.post(Color::from(1), |_cx| ()).is_ok() {}
+    while poster.try_post(Color::from(1), |_cx| ()).is_ok() {}
     let refused = full.try_post(&poster, |_, _| ());
     assert!(
         matches!(
@@ -587,7 +600,7 @@ fn at_the_limit_of_events_the_room_is_given_back_and_on() {
     let on_room = move |_cx: &mut Cx, room: Permit<()>| tell.send(room).unwrap();
     full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
         .unwrap();
-    let refused = permit.post(&poster, |_, _| ());
+    let refused = permit.try_post(&poster, |_, _| ());
     assert!(
         matches!(
             refused,
@@ -618,14 +631,15 @@ fn room_in_another_runtime_keeps_who_waits_for_it() {
     client
         .run(move |cx| {
             let post = move |cx: &mut Cx, room: Permit<u64>| {
-                room.post(cx, |n, _cx| *n += 1).unwrap();
+                room.try_post(cx, |n, _cx| *n += 1).unwrap();
             };
             its.on_room(cx, Callback::anonymous_value(Color::from(3), post))
                 .unwrap();
-            of.post(Color::from(1), move |_cx| drop(permit)).unwrap();
+            of.try_post(Color::from(1), move |_cx| drop(permit))
+                .unwrap();
         })
         .unwrap();
-    let mut count = full.state().ask(&at, |n, _cx| *n).unwrap();
+    let mut count = full.state().try_ask(&at, |n, _cx| *n).unwrap();
     assert_eq!(count.recv(), Ok(1));
     at.stop();
     serving.join().unwrap().unwrap();
@@ -694,7 +708,7 @@ fn what_is_too_old_is_shed() {
                             assert_eq!((cx.color(), cx.handler()), (COLOR, "work"));
                             log.lock().unwrap().push((i, Some(shed.waited)));
                         };
-                        with_cx(|cx| full.try_post_or(cx, &WORK, run, shed)).unwrap();
+                        with_cx(|cx| full.via(&WORK).try_post_or(cx, run, shed)).unwrap();
                     }
                 })
                 .detach();
@@ -728,7 +742,7 @@ fn what_comes_from_outside_is_shed_by_the_same_clock() {
     let alive = Alive::default();
     let (one, two) = (alive.payload(), alive.payload());
     let works = move |_: &mut (), cx: &mut Cx| mely::sim::work(cx, hour);
-    full.state().post(&poster, works).unwrap();
+    full.state().try_post(&poster, works).unwrap();
     let (its, ran) = (full.clone(), Arc::new(AtomicBool::new(false)));
     let runs = Arc::clone(&ran);
     let works_on = move |_: &mut (), cx: &mut Cx| {
@@ -739,7 +753,7 @@ fn what_comes_from_outside_is_shed_by_the_same_clock() {
         };
         its.try_post(cx, young).unwrap();
     };
-    full.state().post(&poster, works_on).unwrap();
+    full.state().try_post(&poster, works_on).unwrap();
     let old = move |_: &mut (), _: &mut Cx| drop(one);
     full.try_post(&poster, old).unwrap();
     simulation.run(|_cx| ()).unwrap();
@@ -763,7 +777,7 @@ fn of_too_many_the_oldest_are_shed() {
         let shed = move |_: &mut (), _: &mut Cx, its: Shed| {
             shed.lock().unwrap().push((i, Some(its.behind)));
         };
-        full.try_post_or(&poster, &WORK, run, shed).unwrap();
+        full.via(&WORK).try_post_or(&poster, run, shed).unwrap();
     }
     simulation.run(|_cx| ()).unwrap();
     let expected = (0..10).map(|i| (i, (i < 6).then_some(9 - i)));
@@ -798,12 +812,12 @@ fn a_flood_costs_the_others_its_share() {
                             ran.fetch_add(1, Ordering::Relaxed);
                             mely::sim::work(cx, Duration::from_micros(50));
                         };
-                        with_cx(|cx| room.post(cx, event)).unwrap();
+                        with_cx(|cx| room.try_post(cx, event)).unwrap();
                     }
                 };
                 cx.spawn(Color::from(20 + task), post_on).detach();
             };
-            poster.post(Color::from(20 + task), floods).unwrap();
+            poster.try_post(Color::from(20 + task), floods).unwrap();
         }
         let mut others = 0;
         let waits = Arc::new(Mutex::new(Vec::new()));
@@ -858,7 +872,7 @@ fn room_that_is_promised_sheds_nothing() {
                 let bounded = its.clone();
                 let task = async move {
                     let room = bounded.reserve().await;
-                    with_cx(|cx| room.post(cx, |n, _cx| *n += 1)).unwrap();
+                    with_cx(|cx| room.try_post(cx, |n, _cx| *n += 1)).unwrap();
                 };
                 cx.spawn(Color::from(40 + i), task).detach();
             }
@@ -947,7 +961,7 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     let posts = |by: &dyn Fn() -> Posted| by().map_err(|error| format!("{error:?}"));
     let nothing: Nothing = |_, _| ();
     let by_poster = || full.try_post(&poster, nothing);
-    let as_work = || full.try_post_as(&poster, &WORK, nothing);
+    let as_work = || full.via(&WORK).try_post(&poster, nothing);
     let by_keep_alive = || full.try_post(&keep_alive, nothing);
     let (no_room, ended) = (
         Err("Rejected(NoRoom)".to_owned()),
@@ -959,7 +973,7 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     assert_eq!(posts(&as_work), ended);
     assert_eq!(posts(&by_keep_alive), no_room);
     let shed = |_: &mut (), _: &mut Cx, _: Shed| ();
-    let refused = full.try_post_or(&poster, &WORK, nothing, shed);
+    let refused = full.via(&WORK).try_post_or(&poster, nothing, shed);
     assert!(
         matches!(
             refused,
@@ -992,7 +1006,7 @@ fn a_waker_that_panics_hits_no_other_event() {
         let full = bounded(poster, 1, 0);
         let (go, begun) = blocks(poster, full.state());
         begun.recv().unwrap();
-        full.try_post_as(poster, &WORK, |n, _cx| *n += 1).unwrap();
+        full.via(&WORK).try_post(poster, |n, _cx| *n += 1).unwrap();
         let waker = Waker::from(Arc::new(Panics));
         let mut room = pin!(full.reserve());
         let mut context = Context::from_waker(&waker);
@@ -1002,7 +1016,7 @@ fn a_waker_that_panics_hits_no_other_event() {
         assert_eq!((report.color, &*report.message), (COLOR, "in a waker"));
         assert_ne!(report.handler, "work");
         // The event has run, the state is not poisoned, and the room is given.
-        let mut count = full.state().ask(poster, |n, _cx| *n).unwrap();
+        let mut count = full.state().try_ask(poster, |n, _cx| *n).unwrap();
         assert_eq!(count.recv(), Ok(1));
         assert!(room.as_mut().poll(&mut context).is_ready());
         assert!(told.try_recv().is_err(), "one panic");
@@ -1027,7 +1041,7 @@ fn a_callback_that_panics_when_dropped_hits_no_other_event() {
         let full = bounded(poster, 1, 0);
         let (go, begun) = blocks(poster, full.state());
         begun.recv().unwrap();
-        full.try_post_as(poster, &WORK, |n, _cx| *n += 1).unwrap();
+        full.via(&WORK).try_post(poster, |n, _cx| *n += 1).unwrap();
         let other = cores(1).build().unwrap();
         for _ in 0..2 {
             let panics = Panics;
@@ -1043,7 +1057,7 @@ fn a_callback_that_panics_when_dropped_hits_no_other_event() {
         let report = told.recv().unwrap();
         assert_eq!((report.color, &*report.message), (COLOR, "in a drop"));
         assert_ne!(report.handler, "work");
-        let mut count = full.state().ask(poster, |n, _cx| *n).unwrap();
+        let mut count = full.state().try_ask(poster, |n, _cx| *n).unwrap();
         assert_eq!(count.recv(), Ok(1));
         assert_eq!((full.waiting(), full.in_line()), (0, 0));
     });
@@ -1216,7 +1230,7 @@ fn what_is_shed_and_refused_is_counted() {
             let waits = others.clone();
             cx.post(COLOR, move |cx| {
                 others.try_post(cx, |_, _cx| ()).unwrap();
-                let refused = others.try_post_as(cx, &WORK, |_, _cx| ());
+                let refused = others.via(&WORK).try_post(cx, |_, _cx| ());
                 assert!(refused.is_err());
                 cx.spawn(Color::from(9), async move { drop(waits.reserve().await) })
                     .detach();

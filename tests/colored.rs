@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Post;
 use mely::net::{Incoming, Listener, RecvBuf, SendBuf, Stream, Timer};
 use mely::{
     Callback, Color, Colored, Cx, Finish, Handler, Poster, Reason, Rejected, RunError, Runtime,
@@ -277,7 +278,7 @@ fn posts_from_another_runtime_arrive_at_the_state() {
     })
     .unwrap();
     state
-        .post(&stopper, |n, cx| {
+        .try_post(&stopper, |n, cx| {
             assert_eq!(*n, 42);
             cx.stop();
         })
@@ -319,9 +320,9 @@ fn callbacks_with_the_state() {
             })
         };
         let post_all = |cx: &Cx| {
-            cx.post_callback(once());
-            cx.post_callback(value().bind(7));
-            cx.post_callback(each().bind(8));
+            once().post(cx);
+            value().bind(7).post(cx);
+            each().bind(8).post(cx);
         };
         post_all(cx);
         state.post(cx, move |log, _cx| {
@@ -385,11 +386,11 @@ fn what_the_full_queues_refuse_comes_back() {
             };
             let refusals = [
                 state.try_post(cx, event()),
-                state.try_post_as(cx, &FULL, event()),
-                state.post(&poster, event()),
-                state.post_as(&poster, &FULL, event()),
+                state.via(&FULL).try_post(cx, event()),
                 state.try_post(&poster, event()),
-                state.try_post_as(&poster, &FULL, event()),
+                state.via(&FULL).try_post(&poster, event()),
+                state.try_post(&poster, event()),
+                state.via(&FULL).try_post(&poster, event()),
             ];
             assert_eq!(Arc::strong_count(&token), 1 + refusals.len());
             for refused in refusals {
@@ -405,7 +406,7 @@ fn what_the_full_queues_refuse_comes_back() {
                 );
             }
             let callback = FULL.on(Color::from(3), |_| ());
-            let refused = cx.try_post_callback(callback);
+            let refused = callback.try_post(cx);
             assert!(
                 matches!(
                     refused,
@@ -490,7 +491,7 @@ fn the_last_handle_dropped_elsewhere_drops_the_state_in_its_color() {
                 "dropped beside its color"
             );
             release.send(()).unwrap();
-            poster.post(color, |cx| cx.stop()).unwrap();
+            poster.try_post(color, |cx| cx.stop()).unwrap();
         });
         runtime
             .run(move |cx| {
@@ -532,7 +533,7 @@ fn a_weak_handle_keeps_nothing() {
         let thread = std::thread::spawn(move || {
             // Until the last handle is gone, which may be one of these.
             while upgrading.upgrade().is_some() {}
-            poster.post(Color::from(6), |cx| cx.stop()).unwrap();
+            poster.try_post(Color::from(6), |cx| cx.stop()).unwrap();
         });
         runtime
             .run(move |cx| {
@@ -564,7 +565,7 @@ fn after_the_end_the_state_is_dropped_in_place() {
     let poster = runtime.poster();
     runtime.run(|cx| cx.stop()).unwrap();
     assert!(places.lock().unwrap().is_empty());
-    let error = state.post(&poster, |_, _| ()).unwrap_err();
+    let error = state.try_post(&poster, |_, _| ()).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
     std::thread::Builder::new()
         .name("elsewhere".to_owned())
@@ -582,7 +583,7 @@ fn state_of_a_runtime_that_is_gone() {
     let alive = Alive::default();
     let runtime = cores(1).build().unwrap();
     let state = Colored::new(&runtime.poster(), Color::from(1), alive.payload());
-    state.post(&runtime.poster(), |_, _| ()).unwrap();
+    state.try_post(&runtime.poster(), |_, _| ()).unwrap();
     drop(runtime);
     assert!(alive.count() <= 1);
     drop(state);
@@ -605,7 +606,7 @@ fn handles_come_and_go() {
             let state = Colored::new(&poster, Color::from(i % 40), given.payload());
             let count = Arc::clone(&count);
             state
-                .post(&poster, move |_, _| {
+                .try_post(&poster, move |_, _| {
                     count.fetch_add(1, Ordering::Relaxed);
                 })
                 .unwrap();

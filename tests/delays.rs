@@ -1,5 +1,6 @@
 //! How long an event waits, in the virtual time of simulated runs.
 
+use mely::Post;
 use mely::sim;
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime, Stealing};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -57,14 +58,17 @@ fn request(cx: &mut Cx, begun: Arc<AtomicU32>, longest: Arc<AtomicU32>, posted_a
         let last = STEP.on(color, move |cx: &mut Cx| {
             sim::work(cx, Duration::from_micros(2));
             let client = Color::from(1_000 + color.value());
-            cx.post_callback(SHORT.on(client, move |cx: &mut Cx| {
-                let now = begun.load(Relaxed);
-                cx.post_callback(STEP.on(color, move |cx| request(cx, begun, longest, now)));
-            }));
+            SHORT
+                .on(client, move |cx: &mut Cx| {
+                    let now = begun.load(Relaxed);
+                    STEP.on(color, move |cx| request(cx, begun, longest, now))
+                        .post(cx);
+                })
+                .post(cx);
         });
-        cx.post_callback(last);
+        last.post(cx);
     });
-    cx.post_callback(next);
+    next.post(cx);
 }
 
 /// Two cores that are busy all the time take colors from each other. One that is taken does not
@@ -107,7 +111,7 @@ fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
                     log(&its, cx);
                     sim::work(cx, Duration::from_micros(20));
                 };
-                cx.post_callback(UNKNOWN.on(Color::from(color), work));
+                UNKNOWN.on(Color::from(color), work).post(cx);
             }
         };
         simulation.start(works).unwrap();
@@ -117,7 +121,7 @@ fn what_hurries_does_not_wait_for_a_turn_of_each_color() {
         let poster = simulation.poster();
         let (before, urgent) = (ran.lock().unwrap().len(), Color::from(4_001));
         let logs = Arc::clone(&ran);
-        poster.post(urgent, move |cx| log(&logs, cx)).unwrap();
+        poster.try_post(urgent, move |cx| log(&logs, cx)).unwrap();
         poster.hurry(urgent);
         while simulation.step() != sim::Step::Ended {}
         let ran = ran.lock().unwrap();
@@ -145,15 +149,15 @@ fn what_was_posted_before_it_hurries_is_found_with_the_wish() {
                 for color in 1..=300 {
                     let its = Arc::clone(&logs);
                     let event = SHORT.on(Color::from(2 * color), move |cx| log(&its, cx));
-                    cx.post_callback(event);
+                    event.post(cx);
                 }
                 cx.flush();
                 let urgent = Color::from(4_000);
-                cx.post_callback(SHORT.on(urgent, move |cx| log(&logs, cx)));
+                SHORT.on(urgent, move |cx| log(&logs, cx)).post(cx);
                 cx.hurry(urgent);
                 sim::work(cx, Duration::from_micros(3));
             };
-            cx.post_callback(SHORT.on(Color::from(2_000), posts));
+            SHORT.on(Color::from(2_000), posts).post(cx);
         };
         simulation.run(start).unwrap();
         let asked: u64 = (simulation.stats().cores.iter())
@@ -230,11 +234,11 @@ fn behind_a_long_one(
                 sim::work(cx, LONG);
                 *end.lock().unwrap() = cx.now();
             };
-            cx.post_callback(handler.on(Color::from(2), work));
+            handler.on(Color::from(2), work).post(cx);
             for i in 2..short + 2 {
                 let its = Arc::clone(&log_of_shorts);
                 let event = move |cx: &mut Cx| log(&its, cx);
-                cx.post_callback(SHORT.on(Color::from(2 * i), event));
+                SHORT.on(Color::from(2 * i), event).post(cx);
             }
         })
         .unwrap();
@@ -277,11 +281,11 @@ fn posts_of_a_long_handler_do_not_wait_for_its_end_twice() {
                         for i in 0..20 {
                             let color = Color::from(10 + 2 * (20 * round as u64 + i));
                             let its = Arc::clone(&shorts);
-                            cx.post_callback(SHORT.on(color, move |cx| log(&its, cx)));
+                            SHORT.on(color, move |cx| log(&its, cx)).post(cx);
                         }
                         sim::work(cx, works);
                     };
-                    cx.post_callback(ANNOTATED.on(Color::from(2), event));
+                    ANNOTATED.on(Color::from(2), event).post(cx);
                 }
             })
             .unwrap();
@@ -347,7 +351,7 @@ fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
                 for _ in 0..events {
                     let its = Arc::clone(&its);
                     let event = move |cx: &mut Cx| log(&its, cx);
-                    cx.post_callback(SHORT.on(Color::from(color), event));
+                    SHORT.on(Color::from(color), event).post(cx);
                 }
             }
         })
@@ -394,7 +398,7 @@ fn a_timer_is_late_by_the_handlers_of_its_core_only() {
                 cx.place(Color::from(1), 1 - here);
                 for _ in 0..10 {
                     let work = |cx: &mut Cx| sim::work(cx, LONG);
-                    cx.post_callback(ANNOTATED.on(Color::from(1), work));
+                    ANNOTATED.on(Color::from(1), work).post(cx);
                 }
                 for after in 1..40u64 {
                     let its = Arc::clone(&its);
@@ -431,7 +435,7 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
         if left > 0 {
             let (to, hops) = (6 - cx.color().value(), Arc::clone(hops));
             let next = move |cx: &mut Cx| hop(cx, &hops, left - 1);
-            cx.post_callback(SHORT.on(Color::from(to), next));
+            SHORT.on(Color::from(to), next).post(cx);
         }
     }
     let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
@@ -465,7 +469,7 @@ fn colors_that_post_to_each_other_let_others_in() {
             for color in [4, 6] {
                 let others = Arc::clone(others);
                 let event = move |cx: &mut Cx| log(&others, cx);
-                cx.post_callback(SHORT.on(Color::from(color), event));
+                SHORT.on(Color::from(color), event).post(cx);
             }
         });
         assert!(hops.iter().all(|hop| hop.1 == 0));
@@ -509,9 +513,9 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
         let to = Color::from(if color == 6 { 2 } else { color + 2 });
         if left > 0 || to != Color::from(2) {
             let next = move |cx: &mut Cx| round(cx, left.saturating_sub(1), then);
-            cx.post_callback(SHORT.on(to, next));
+            SHORT.on(to, next).post(cx);
         } else {
-            cx.post_callback(then);
+            then.post(cx);
         }
     }
     let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
@@ -528,7 +532,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
             };
             let first = handler.on(Color::from(2), first);
             let begin = move |cx: &mut Cx| round(cx, 300, first);
-            cx.post_callback(SHORT.on(Color::from(2), begin));
+            SHORT.on(Color::from(2), begin).post(cx);
         })
         .unwrap();
     let start = *start.lock().unwrap();
@@ -540,7 +544,9 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
 }
 
 fn post_log(cx: &mut Cx, log_of_four: Log) {
-    cx.post_callback(SHORT.on(Color::from(4), move |cx| log(&log_of_four, cx)));
+    SHORT
+        .on(Color::from(4), move |cx| log(&log_of_four, cx))
+        .post(cx);
 }
 
 #[test]
@@ -555,20 +561,24 @@ fn what_is_at_hand_does_not_wait_for_a_long_handler() {
         // A short one posts there, and then a long event to itself.
         (&SHORT, |cx, log| {
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(cx.color(), |cx| sim::work(cx, LONG)));
+            ANNOTATED.on(cx.color(), |cx| sim::work(cx, LONG)).post(cx);
         }),
         // Or to another color that it has posted to before, so that the long event could run in its
         // turn.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
+            SHORT.on(Color::from(6), |_| ()).post(cx);
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
+            ANNOTATED
+                .on(Color::from(6), |cx| sim::work(cx, LONG))
+                .post(cx);
         }),
         // The same, published in the middle.
         (&SHORT, |cx, log| {
-            cx.post_callback(SHORT.on(Color::from(6), |_| ()));
+            SHORT.on(Color::from(6), |_| ()).post(cx);
             post_log(cx, log);
-            cx.post_callback(ANNOTATED.on(Color::from(6), |cx| sim::work(cx, LONG)));
+            ANNOTATED
+                .on(Color::from(6), |cx| sim::work(cx, LONG))
+                .post(cx);
             cx.flush();
         }),
     ];
@@ -586,10 +596,10 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
     fn go(cx: &mut Cx, left: u32) {
         sim::work(cx, Duration::from_micros(10));
         // Published at once, in the last event of this color, which then has another.
-        cx.post_callback(SHORT.on(Color::from(4), |_| ()));
+        SHORT.on(Color::from(4), |_| ()).post(cx);
         if left > 0 {
             let next = move |cx: &mut Cx| go(cx, left - 1);
-            cx.post_callback(TEN.on(Color::from(2), next));
+            TEN.on(Color::from(2), next).post(cx);
         }
     }
     let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
@@ -597,10 +607,12 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
     simulation
         .run(|cx| {
             cx.place(Color::from(1), 1);
-            cx.post_callback(ANNOTATED.on(Color::from(1), |cx| sim::work(cx, LONG)));
-            cx.post_callback(TEN.on(Color::from(2), |cx| go(cx, 1_000)));
+            ANNOTATED
+                .on(Color::from(1), |cx| sim::work(cx, LONG))
+                .post(cx);
+            TEN.on(Color::from(2), |cx| go(cx, 1_000)).post(cx);
             // Not to be stolen before, nor with it.
-            cx.post_callback(SHORT.on(Color::from(2), |_| ()));
+            SHORT.on(Color::from(2), |_| ()).post(cx);
         })
         .unwrap();
     let stats = simulation.stats();

@@ -60,10 +60,10 @@ fn at_the_deadline_all_that_is_left_is_named() {
                 cx.post(HELD, |_cx| ());
                 cx.post(HELD, |_cx| ());
             };
-            cx.post_callback(FETCH.on(HELD, move |cx| keep(cx, &keeps)));
-            cx.spawn_as(&WRITER, Color::from(7), sleep(HOUR)).detach();
+            FETCH.on(HELD, move |cx| keep(cx, &keeps)).post(cx);
+            WRITER.spawn(cx, Color::from(7), sleep(HOUR)).detach();
             let loaded = LOADED.on_value(Color::from(8), |_cx, _| ());
-            cx.blocking(move || wait.recv(), loaded).unwrap();
+            cx.try_blocking(move || wait.recv(), loaded).unwrap();
             std::mem::forget(cx.keep_alive());
             let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(9));
@@ -162,19 +162,22 @@ fn a_drain_is_reported_while_it_goes_on() {
         .build()
         .unwrap()
         .run(move |cx| {
-            cx.spawn_as(&WRITER, Color::from(7), async move {
-                // The timer is of this core.
-                sleep(Duration::from_millis(2_500)).await;
-            })
-            .detach();
+            WRITER
+                .spawn(cx, Color::from(7), async move {
+                    // The timer is of this core.
+                    sleep(Duration::from_millis(2_500)).await;
+                })
+                .detach();
             cx.flush();
-            cx.post_callback(STUCK.on(Color::from(8), move |cx| {
-                cx.stop();
-                // Until there are two.
-                let mut reports = reports.lock().unwrap();
-                let next = |told: &Receiver<_>| told.recv_timeout(LONG).unwrap();
-                reports.extend([next(&told), next(&told)]);
-            }));
+            STUCK
+                .on(Color::from(8), move |cx| {
+                    cx.stop();
+                    // Until there are two.
+                    let mut reports = reports.lock().unwrap();
+                    let next = |told: &Receiver<_>| told.recv_timeout(LONG).unwrap();
+                    reports.extend([next(&told), next(&told)]);
+                })
+                .post(cx);
         })
         .unwrap();
     let seen = seen.lock().unwrap();
@@ -216,7 +219,7 @@ fn simulated(start: fn(&mut Cx)) -> (Vec<Unfinished>, Option<(Unfinished, String
         tell.lock().unwrap().send(unfinished.clone()).unwrap();
     });
     let mut simulation = builder.simulate(1).unwrap();
-    let outcome = simulation.run(move |cx| cx.post_callback(FETCH.on(HELD, start)));
+    let outcome = simulation.run(move |cx| FETCH.on(HELD, start).post(cx));
     drop(simulation);
     let outcome = match outcome {
         Ok(()) => None,
@@ -295,7 +298,7 @@ fn a_color_that_waits_for_something_else_is_not_said_to_wait_for_itself() {
                 sim::work(cx, Duration::from_millis(2_500));
                 drop(hold);
             };
-            cx.post_callback(AUDIT.on(Color::from(8), busy));
+            AUDIT.on(Color::from(8), busy).post(cx);
             cx.stop();
         },
     ];
@@ -318,14 +321,14 @@ fn a_color_with_many_holds_is_named_once() {
                 let frees = Callback::anonymous(Color::from(9), move |_cx| drop(holds));
                 cx.spawn(Color::from(8), async move {
                     sleep(Duration::from_millis(1_500)).await;
-                    mely::with_cx(|cx| cx.post_callback(frees));
+                    mely::with_cx(|cx| frees.post(cx));
                 })
                 .detach();
                 cx.stop();
             }
         };
-        cx.post_callback(FETCH.on(HELD, keeps(40)));
-        cx.post_callback(LOADED.on(Color::from(43), keeps(1)));
+        FETCH.on(HELD, keeps(40)).post(cx);
+        LOADED.on(Color::from(43), keeps(1)).post(cx);
     });
     let held = |named: &Obstacle| match named {
         Obstacle::Hold { color, holds, .. } => Some((color.value(), *holds)),
@@ -381,11 +384,13 @@ fn a_run_whose_cores_all_rest_says_so() {
         tell.lock().unwrap().send(unfinished.at_rest).unwrap();
     });
     let outcome = builder.build().unwrap().run(|cx| {
-        cx.post_callback(FETCH.on(HELD, |cx| {
-            let hold = cx.hold();
-            cx.post(HELD, move |_cx| hold.resume(|_cx| ()));
-            cx.stop();
-        }));
+        FETCH
+            .on(HELD, |cx| {
+                let hold = cx.hold();
+                cx.post(HELD, move |_cx| hold.resume(|_cx| ()));
+                cx.stop();
+            })
+            .post(cx);
     });
     let (unfinished, text) = left(outcome);
     assert!(unfinished.at_rest, "{text}");

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::sim::{self, Simulation, Step};
 use mely::{
@@ -132,12 +133,14 @@ fn holds_of_one_event_end_in_the_order_in_which_they_were_taken() {
             cx.post(HELD, all.event("ordinary"));
             for i in [2, 0, 1] {
                 let hold = holds[i].as_ref().unwrap();
-                hold.post(all.event(format!("through {i}"))).unwrap();
+                hold.try_post(hold.color(), all.event(format!("through {i}")))
+                    .unwrap();
             }
             cx.post(OTHER, move |cx| {
                 for i in order {
                     let hold = holds[i].take().unwrap();
-                    hold.post(all.event(format!("again through {i}"))).unwrap();
+                    hold.try_post(hold.color(), all.event(format!("again through {i}")))
+                        .unwrap();
                     // The continuation posts, too: an ordinary event.
                     let its = all.clone();
                     hold.resume(move |cx| {
@@ -179,7 +182,7 @@ fn holds_that_are_taken_through_a_hold_end_before_it() {
             second.resume(all.event("second"));
             let its = all.clone();
             first
-                .post(move |cx| {
+                .try_post(first.color(), move |cx| {
                     let [third, fourth] = [(); 2].map(|()| cx.hold());
                     cx.post(OTHER, move |_cx| {
                         fourth.resume(its.event("fourth"));
@@ -195,7 +198,9 @@ fn holds_that_are_taken_through_a_hold_end_before_it() {
                 })
                 .unwrap();
             cx.post(OTHER, move |_cx| {
-                first.post(all.event("through the first")).unwrap();
+                first
+                    .try_post(first.color(), all.event("through the first"))
+                    .unwrap();
                 first.resume(all.event("first"));
             });
         });
@@ -221,9 +226,13 @@ fn a_drop_and_a_deadline_wait_for_the_holds_before() {
         let stats = simulate(seed, 2, move |cx| {
             let [first, second, mut third] = [(); 3].map(|()| cx.hold());
             cx.post(HELD, all.event("ordinary"));
-            second.post(all.event("through the second")).unwrap();
+            second
+                .try_post(second.color(), all.event("through the second"))
+                .unwrap();
             drop(second);
-            third.post(all.event("through the third")).unwrap();
+            third
+                .try_post(third.color(), all.event("through the third"))
+                .unwrap();
             third.resume_after(cx, Duration::from_micros(10), all.event("deadline"));
             let later = move |cx: &mut Cx| {
                 first.resume(all.event("first"));
@@ -307,7 +316,8 @@ fn a_deadline_ends_it_and_what_comes_later_is_dropped_in_the_color() {
             let its = all.clone();
             let answer = move |_cx: &mut Cx| {
                 its.add("answer");
-                hold.post(its.event("an event like any other")).unwrap();
+                hold.try_post(hold.color(), its.event("an event like any other"))
+                    .unwrap();
                 hold.resume(move |_cx| drop(token));
             };
             cx.timer(
@@ -384,7 +394,9 @@ fn what_is_behind_a_deadline_in_its_hold_goes_before_what_waits() {
             let later = move |cx: &mut Cx| {
                 // The deadline's event waits for the first hold.
                 for i in 0..2 {
-                    second.post(all.event(format!("through {i}"))).unwrap();
+                    second
+                        .try_post(second.color(), all.event(format!("through {i}")))
+                        .unwrap();
                 }
                 first.resume(all.event("first"));
                 // Kept until it is over.
@@ -511,7 +523,8 @@ fn each_of_many_nested_holds_costs_the_same() {
         if left > 0 {
             let hold = cx.hold();
             let all = Arc::clone(&holds);
-            hold.post(move |cx| nest(cx, left - 1, all, log)).unwrap();
+            hold.try_post(hold.color(), move |cx| nest(cx, left - 1, all, log))
+                .unwrap();
             return holds.lock().unwrap().push(hold);
         }
         cx.post(OTHER, move |_cx| {
@@ -546,9 +559,10 @@ fn a_stop_waits_for_what_is_held() {
                     cx.post(HELD, all.event("next request"));
                     std::thread::spawn(move || {
                         poster.stop();
-                        while poster.post(OTHER, |_cx| ()).is_ok() {}
+                        while poster.try_post(OTHER, |_cx| ()).is_ok() {}
                         std::thread::sleep(Duration::from_millis(50));
-                        hold.post(all.event("part of the answer")).unwrap();
+                        hold.try_post(hold.color(), all.event("part of the answer"))
+                            .unwrap();
                         hold.resume(all.event("answer"));
                     });
                 });
@@ -573,7 +587,9 @@ fn what_waits_is_dropped_if_the_run_is_cut_short() {
             cx.post(HELD, move |cx| {
                 let first = cx.hold();
                 let second = cx.hold();
-                second.post(move |_cx| drop(through)).unwrap();
+                second
+                    .try_post(second.color(), move |_cx| drop(through))
+                    .unwrap();
                 cx.post(HELD, move |_cx| drop(token));
                 sender.send((first, second)).unwrap();
                 cx.stop();
@@ -585,7 +601,11 @@ fn what_waits_is_dropped_if_the_run_is_cut_short() {
     assert!(error.to_string().contains('4'), "{error}");
     let (first, second) = receiver.recv().unwrap();
     let late = alive.payload();
-    assert!(first.post(move |_cx| drop(late)).is_err());
+    assert!(
+        first
+            .try_post(first.color(), move |_cx| drop(late))
+            .is_err()
+    );
     let late = alive.payload();
     second.resume(move |_cx| drop(late));
     assert_eq!(alive.count(), 0);
@@ -637,7 +657,7 @@ fn storm() {
             let color = hold.color();
             let state = theirs.lock().unwrap()[color.value() as usize].clone();
             state
-                .post(&hold, |connection, _cx| connection.answered += 1)
+                .try_post(&hold, |connection, _cx| connection.answered += 1)
                 .unwrap();
             hold.resume(|_cx| ());
         }
@@ -658,7 +678,7 @@ fn storm() {
             for _ in 0..REQUESTS {
                 for state in all.iter() {
                     let sender = sender.clone();
-                    state.post_as(cx, &REQUEST, move |connection, cx| {
+                    state.via(&REQUEST).post(cx, move |connection, cx| {
                         request(connection, cx, &sender);
                     });
                 }
@@ -696,7 +716,7 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
             let worked = blocked.on_value(move |cx, sum: u32| {
                 its.add(format!("blocking {sum} in {}", cx.color()));
             });
-            cx.blocking(|| 7, worked).unwrap();
+            cx.try_blocking(|| 7, worked).unwrap();
             let its = all.clone();
             let replied = asked.on_value(move |cx, reply: Result<u32, NoReply>| {
                 its.add(format!("reply {} in {}", reply.unwrap(), cx.color()));
@@ -768,7 +788,7 @@ fn a_hold_posts_to_the_states_of_all_colors() {
                     assert_eq!(*value, cx.color().value());
                     its.add("state");
                 };
-                state.post(&hold, event).unwrap();
+                state.try_post(&hold, event).unwrap();
             }
             let resume = move |_cx: &mut Cx| hold.resume(all.event("resumed"));
             let later = Duration::from_micros(100);
@@ -914,7 +934,7 @@ fn at_the_limit_a_hold_can_still_be_resumed() {
                 let hold = cx.hold();
                 while cx.try_post(HELD, |_cx| ()).is_ok() {}
                 let refused = all.clone();
-                let full = hold.post(move |_cx| refused.add("through"));
+                let full = hold.try_post(hold.color(), move |_cx| refused.add("through"));
                 assert!(matches!(
                     full,
                     Err(Rejected {
@@ -924,7 +944,7 @@ fn at_the_limit_a_hold_can_still_be_resumed() {
                 ));
                 let elsewhere = Colored::new(cx, OTHER, ());
                 assert!(elsewhere.try_post(&hold, |(), _cx| ()).is_err());
-                assert!(elsewhere.post(&hold, |(), _cx| ()).is_err());
+                assert!(elsewhere.try_post(&hold, |(), _cx| ()).is_err());
                 hold.resume(all.event("resumed"));
             });
         })
@@ -1063,7 +1083,7 @@ fn what_waits_for_a_hold_makes_nobody_steal_or_wake() {
         let first = move |cx: &mut Cx| {
             give.send(cx.hold()).unwrap();
             for _ in 0..100 {
-                cx.post_callback(LONG_ONE.on(HELD, |_cx| ()));
+                LONG_ONE.on(HELD, |_cx| ()).post(cx);
             }
         };
         let start = move |cx: &mut Cx| cx.post(HELD, first);
@@ -1086,7 +1106,7 @@ fn what_waits_for_a_hold_makes_nobody_steal_or_wake() {
         // Others come and go beside it.
         let poster = simulation.poster();
         for round in 0..20 {
-            poster.post(OTHER, |_cx| ()).unwrap();
+            poster.try_post(OTHER, |_cx| ()).unwrap();
             settle(&mut simulation);
             let (won, more, still) = sums(&simulation);
             assert_eq!((won, still), (0, 100), "seed {seed}");

@@ -13,6 +13,7 @@ use hyper::body::{Bytes, Incoming as Body};
 use hyper::rt::{Executor, Timer};
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
+use mely::Post;
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
 use mely::aio::{AsyncStream, connect};
 use mely::net::{Acceptors, Backend, Incoming, SimClient};
@@ -486,7 +487,7 @@ fn the_example_answers_what_was_on_its_way_at_a_stop() {
         }
         tell.send(clients).unwrap();
     };
-    simulation.poster().spawn(HERE, send).unwrap().detach();
+    simulation.poster().try_spawn(HERE, send).unwrap().detach();
     while simulation.step() != sim::Step::Ended {}
     simulation.end().unwrap();
     let answers = told

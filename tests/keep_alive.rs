@@ -4,6 +4,7 @@ mod common;
 
 use common::wire::any_port;
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim::{SimError, Step};
@@ -31,7 +32,7 @@ fn an_answer_made_outside_is_delivered_after_the_stop() {
                     let poster = keep_alive.poster().clone();
                     eventually("the stop", || {
                         matches!(
-                            poster.post(Color::from(1), |_cx| ()),
+                            poster.try_post(Color::from(1), |_cx| ()),
                             Err(Rejected {
                                 reason: Reason::Ended,
                                 ..
@@ -42,13 +43,13 @@ fn an_answer_made_outside_is_delivered_after_the_stop() {
                     std::thread::sleep(Duration::from_millis(20));
                     let first = tell.clone();
                     keep_alive
-                        .post(Color::from(1), move |_cx| first.send(1).unwrap())
+                        .try_post(Color::from(1), move |_cx| first.send(1).unwrap())
                         .unwrap();
                     let answer = ANSWER.on(Color::from(1), move |cx| {
                         assert!(cx.stopping());
                         cx.post(Color::from(2), move |_cx| tell.send(2).unwrap());
                     });
-                    keep_alive.post_callback(answer).unwrap();
+                    answer.try_post(&keep_alive).unwrap();
                 });
                 cx.stop();
             })
@@ -68,7 +69,7 @@ fn a_run_that_ends_by_itself_waits() {
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
         let set = move |_cx: &mut mely::Cx| runs.store(true, Ordering::Relaxed);
-        keep_alive.post(Color::from(1), set).unwrap();
+        keep_alive.try_post(Color::from(1), set).unwrap();
     });
     runtime.run(|_cx| ()).unwrap();
     assert!(ran.load(Ordering::Relaxed));
@@ -139,7 +140,7 @@ fn the_deadline_counts_what_was_left() {
     // What is posted now comes back.
     let alive = Alive::default();
     let payload = alive.payload();
-    let refused = kept[0].post(Color::from(1), move |_cx| drop(payload));
+    let refused = kept[0].try_post(Color::from(1), move |_cx| drop(payload));
     assert!(matches!(
         refused,
         Err(Rejected {
@@ -164,10 +165,11 @@ fn a_colored_takes_posts_through_one() {
             cx.stop();
             std::thread::spawn(move || {
                 for n in 1..=100 {
-                    sum.post(&keep_alive, move |sum, _cx| *sum += n).unwrap();
+                    sum.try_post(&keep_alive, move |sum, _cx| *sum += n)
+                        .unwrap();
                 }
                 let last = move |sum: &mut u64, _cx: &mut mely::Cx| finish.finish(*sum);
-                sum.post_as(&keep_alive, &ANSWER, last).unwrap();
+                sum.via(&ANSWER).try_post(&keep_alive, last).unwrap();
             });
         })
         .unwrap();
@@ -198,9 +200,9 @@ fn threads_that_keep_the_runtime_lose_nothing() {
                             let event = move |_cx: &mut mely::Cx| {
                                 ran.fetch_add(1, Ordering::Relaxed);
                             };
-                            again.post(Color::from(3), event).unwrap();
+                            again.try_post(Color::from(3), event).unwrap();
                         };
-                        assert!(keep_alive.post(color, event).is_ok(), "it keeps it");
+                        assert!(keep_alive.try_post(color, event).is_ok(), "it keeps it");
                         accepted += 1;
                     }
                     accepted
@@ -242,7 +244,7 @@ fn a_drain_that_waits_does_not_spin() {
             }
         };
         steps(&mut simulation);
-        keep_alive.post(Color::from(1), |_cx| ()).unwrap();
+        keep_alive.try_post(Color::from(1), |_cx| ()).unwrap();
         steps(&mut simulation);
         assert_eq!(simulation.stats().events(), 2);
         drop(keep_alive);
@@ -309,7 +311,7 @@ fn a_client_is_answered_though_the_stop_came_first() {
                             &b"answer"[..]
                         };
                         let answer = WORKED.on_value(stream.color(), answer);
-                        cx.blocking(work, answer).unwrap();
+                        cx.try_blocking(work, answer).unwrap();
                         cx.stop();
                     };
                     stream.on_data(cx, &ANSWER, on_data).unwrap();

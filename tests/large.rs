@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Bound, cores};
+use mely::Post;
 use mely::Reason;
 use mely::{Builder, Color, Colored, Cx, Handler, NoReply, Rejected, blocking, yield_now};
 use std::sync::{Arc, Mutex};
@@ -42,11 +43,11 @@ fn a_future_is_moved_to_its_place_at_once() {
     assert!(size_of_val(&future(0)) >= BYTES);
     let runtime = one_core().build().unwrap();
     let poster = runtime.poster();
-    let outside = on_small_stack(move || poster.spawn(COLOR, future(1)).unwrap());
+    let outside = on_small_stack(move || poster.try_spawn(COLOR, future(1)).unwrap());
     let bytes = runtime.run_until(|cx, finish| {
         let tasks = [
             cx.spawn(COLOR, future(2)),
-            cx.spawn_as(&LARGE, COLOR, future(3)),
+            LARGE.spawn(cx, COLOR, future(3)),
             cx.try_spawn(COLOR, future(4)).unwrap(),
         ];
         cx.post(COLOR, move |cx| {
@@ -115,7 +116,7 @@ fn what_blocking_work_has_and_returns() {
             };
             cx.spawn(COLOR, awaits).detach();
         });
-        cx.blocking(work, callback).unwrap();
+        cx.try_blocking(work, callback).unwrap();
     });
     assert_eq!(bytes.unwrap(), [4, 5]);
 }
@@ -153,12 +154,12 @@ fn a_closure() {
     let (poster, its, push_1) = (runtime.poster(), state.clone(), Box::new(push(1)));
     on_small_stack(move || {
         let push = *push_1;
-        its.post(&poster, move |(), _cx| push()).unwrap();
+        its.try_post(&poster, move |(), _cx| push()).unwrap();
     });
     let (poster, push_2) = (runtime.poster(), Box::new(push(2)));
     on_small_stack(move || {
         let push = *push_2;
-        poster.post(COLOR, move |_cx| push()).unwrap();
+        poster.try_post(COLOR, move |_cx| push()).unwrap();
     });
     let (push_3, push_4) = (Box::new(push(3)), Box::new(push(4)));
     let ran = runtime.run(move |cx| {
@@ -182,7 +183,10 @@ fn a_closure() {
 fn a_reply() {
     let _bound = Bound::new("a_reply");
     let runtime = one_core().build().unwrap();
-    let mut reply = runtime.poster().ask(COLOR, |_cx| [1_u8; BYTES]).unwrap();
+    let mut reply = runtime
+        .poster()
+        .try_ask(COLOR, |_cx| [1_u8; BYTES])
+        .unwrap();
     let asker = std::thread::spawn(|| on_small_stack(move || reply.recv().unwrap()[0]));
     let bytes = runtime.run_until(|cx, finish| {
         let first = cx.ask(COLOR, |_cx| [2_u8; BYTES]);

@@ -4,6 +4,7 @@ mod common;
 
 use common::wire::{ACCEPTING, Client, any_port, with_server_and_poster};
 use common::{Bound, backends, cores, eventually};
+use mely::Post;
 use mely::net::{Backend, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, Poster};
 use std::io::{self, Write};
@@ -66,7 +67,7 @@ fn late(poster: &Poster, log: &Log, colors: &[Color], meanwhile: impl FnOnce()) 
         let _ = is_done.recv();
         thread::sleep(LATER);
     };
-    poster.post(Color::from(9), busy).unwrap();
+    poster.try_post(Color::from(9), busy).unwrap();
     begins.recv().unwrap();
     meanwhile();
     done.send(()).unwrap();
@@ -137,7 +138,7 @@ fn all_data_of_a_message_goes_before_the_timer() {
             // Behind whatever came with it.
             let (tell, told) = channel();
             let done = move |_: &mut Cx| tell.send(()).unwrap();
-            poster.post(color, done).unwrap();
+            poster.try_post(color, done).unwrap();
             told.recv().unwrap();
             assert_eq!(of(&its, color).last(), Some(&"timer"));
         };
@@ -180,7 +181,7 @@ fn fill(poster: &Poster, stream: &Arc<Stream>) -> usize {
             }
             tell.send(waits).unwrap();
         };
-        poster.post(color, look).unwrap();
+        poster.try_post(color, look).unwrap();
         if told.recv().unwrap() {
             looks += 1;
             thread::sleep(LATER);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, RecvBuf, Stream};
 use mely::{BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, Rejected, Runtime};
@@ -74,7 +75,7 @@ fn at_the_limit_closures_come_back_and_nothing_is_lost() {
                 }
             }
             // Inside a handler a poster is no way around the limit.
-            let refused = cx.poster().post(Color::from(1), |_cx| ());
+            let refused = cx.poster().try_post(Color::from(1), |_cx| ());
             assert!(
                 matches!(
                     refused,
@@ -149,7 +150,7 @@ fn foreign_threads_at_the_limit() {
                         assert_eq!(next.fetch_add(1, Ordering::Relaxed), i, "order");
                         ran.fetch_add(1, Ordering::Relaxed);
                     };
-                    while let Err(error) = poster.post(Color::from(thread), event) {
+                    while let Err(error) = poster.try_post(Color::from(thread), event) {
                         event = error.value;
                         full += 1;
                         std::thread::yield_now();
@@ -187,7 +188,7 @@ fn full_before_the_first_event() {
             drop(payload);
             ran.fetch_add(1, Ordering::Relaxed);
         };
-        if poster.post(Color::from(1), event).is_err() {
+        if poster.try_post(Color::from(1), event).is_err() {
             break;
         }
         accepted += 1;
@@ -536,7 +537,7 @@ fn stacks_are_as_large_as_asked_for() {
             let done = Callback::anonymous_value(Color::from(1), move |_cx, there| {
                 finish.finish([here, there]);
             });
-            cx.blocking(works, done).unwrap();
+            cx.try_blocking(works, done).unwrap();
         });
         assert_eq!(called.unwrap(), [true; 2]);
     }
@@ -555,7 +556,7 @@ fn a_stack_that_the_system_refuses_is_an_error_that_names_the_setting() {
     let runtime = cores(1).blocking_stack_bytes(bytes).build().unwrap();
     let refused = runtime.run_until(|cx, finish| {
         let never = Callback::anonymous_value(Color::from(1), |_cx, ()| unreachable!());
-        let refused = cx.blocking(|| (), never).unwrap_err();
+        let refused = cx.try_blocking(|| (), never).unwrap_err();
         finish.finish(refused.to_string());
     });
     let begins = format!(
@@ -720,7 +721,7 @@ fn event_memory_of_foreign_posts_stays_flat() {
         for i in 0..EVENTS {
             let count = Arc::clone(&done);
             poster
-                .post(Color::from(i % 64), move |_cx| {
+                .try_post(Color::from(i % 64), move |_cx| {
                     count.fetch_add(1, Ordering::Relaxed);
                 })
                 .unwrap();
@@ -783,7 +784,7 @@ fn handlers_made_at_run_time_keep_the_limit() {
             _ => use_up(cx, left - 1, then),
         };
         let again: Box<dyn FnOnce(&mut Cx) + Send> = Box::new(again);
-        cx.post_callback(fresh().on(Color::from(1), again));
+        fresh().on(Color::from(1), again).post(cx);
     }
     let accepted = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&accepted);

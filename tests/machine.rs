@@ -570,7 +570,7 @@ fn what_a_wake_up_costs_is_measured() {
     fn call(cx: &mut Cx, left: u32) {
         static WORKS: Handler = Handler::new("works").time(Duration::from_micros(100));
         let work = |cx: &mut Cx| sim::work(cx, Duration::from_micros(100));
-        cx.post_callback(WORKS.on(Color::from(1), work));
+        WORKS.on(Color::from(1), work).post(cx);
         if left > 0 {
             let again = Callback::anonymous(Color::from(2), move |cx: &mut Cx| call(cx, left - 1));
             cx.timer(Duration::from_millis(1), again);

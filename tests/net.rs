@@ -4,6 +4,7 @@ mod common;
 
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::net::{
     AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream,
@@ -515,7 +516,7 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
                 stream.resume(cx).unwrap();
                 stream.detach(cx).unwrap();
             };
-            poster.post(color, resume).unwrap();
+            poster.try_post(color, resume).unwrap();
             client.set_write_timeout(Some(LONG)).unwrap();
             client.write_all(&bytes[sent..]).unwrap();
             client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -658,7 +659,7 @@ fn paused_data_waits_and_comes_whole() {
             std::thread::sleep(Duration::from_millis(50));
             paused.store(false, Ordering::Release);
             poster
-                .post(color, move |cx| {
+                .try_post(color, move |cx| {
                     stream.resume(cx).unwrap();
                     stream.detach(cx).unwrap();
                 })
@@ -688,7 +689,7 @@ fn a_second_pause_changes_nothing() {
     for _ in 0..3 {
         let stream = Arc::clone(&stream);
         let pause = move |cx: &mut Cx| stream.pause(cx).unwrap();
-        poster.post(color, pause).unwrap();
+        poster.try_post(color, pause).unwrap();
         settle(&mut simulation);
     }
     client.write_all(b"hello").unwrap();
@@ -702,7 +703,7 @@ fn a_second_pause_changes_nothing() {
             Callback::anonymous(color, |_| drop(stream)),
         );
     };
-    poster.post(color, resume).unwrap();
+    poster.try_post(color, resume).unwrap();
     settle(&mut simulation);
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
@@ -988,7 +989,7 @@ fn who_listens_in_a_simulation_is_home_to_all() {
             let tell = tell.clone();
             let where_it_is = move |cx: &mut Cx| tell.send(cx.core()).unwrap();
             let poster = simulation.poster();
-            poster.post(stream.color(), where_it_is).unwrap();
+            poster.try_post(stream.color(), where_it_is).unwrap();
         }
         settle(&mut simulation);
         let cores: Vec<usize> = told.try_iter().collect();
@@ -1059,9 +1060,9 @@ fn a_closed_listener_frees_its_port() {
                         // Also from a thread that is no core of it.
                         match acceptors {
                             Acceptors::PerCore => drop(listener),
-                            Acceptors::Single => {
-                                poster.post(Color::from(5), |_cx| listener.close()).unwrap()
-                            }
+                            Acceptors::Single => poster
+                                .try_post(Color::from(5), |_cx| listener.close())
+                                .unwrap(),
                         }
                     });
                 })
@@ -1898,7 +1899,7 @@ fn a_paused_stream_is_told_of_the_end_of_a_run_that_ends_by_itself() {
         let _client = simulation.network().connect(addr.recv().unwrap()).unwrap();
         settle(&mut simulation);
         let stop = |cx: &mut Cx| cx.stop();
-        keep_alive.post(Color::from(seed % 4), stop).unwrap();
+        keep_alive.try_post(Color::from(seed % 4), stop).unwrap();
         drop(keep_alive);
         settle(&mut simulation);
         assert_eq!(canceled.load(Ordering::Relaxed), 1, "seed {seed}");
@@ -1914,7 +1915,7 @@ fn a_thousand_wait(simulation: &mut Simulation, ran: &Arc<AtomicUsize>) {
             mely::sim::work(cx, Duration::from_micros(20));
             ran.fetch_add(1, Ordering::Relaxed);
         };
-        poster.post(Color::from(color), work).unwrap();
+        poster.try_post(Color::from(color), work).unwrap();
     }
     while ran.load(Ordering::Relaxed) < 10 {
         simulation.step();
@@ -2015,7 +2016,7 @@ fn nothing_is_received_after_the_end() {
             for _ in 0..3 {
                 let stream = Arc::clone(&kept);
                 let resume = move |cx: &mut Cx| stream.resume(cx).unwrap();
-                poster.post(color, resume).unwrap();
+                poster.try_post(color, resume).unwrap();
                 settle(&mut simulation);
             }
         }
@@ -2030,7 +2031,7 @@ fn nothing_is_received_after_the_end() {
             cx.stop();
             give_back.send(kept).unwrap();
         };
-        poster.post(color, stop).unwrap();
+        poster.try_post(color, stop).unwrap();
         settle(&mut simulation);
         simulation.end().unwrap();
         let profile = simulation.profile();
@@ -2144,7 +2145,7 @@ fn after_nothing_is_now() {
         give_back.send(stream).unwrap();
     };
     let poster = simulation.poster();
-    poster.post(color, close).unwrap();
+    poster.try_post(color, close).unwrap();
     settle(&mut simulation);
     assert!(called.load(Ordering::Relaxed));
     assert_eq!(alive.count(), 0);
@@ -2268,7 +2269,7 @@ fn a_client_that_waits_at_a_stop_is_accepted() {
         give.send(net.connect(addr).unwrap()).unwrap();
         cx.stop();
     };
-    simulation.poster().post(ACCEPTING, stop).unwrap();
+    simulation.poster().try_post(ACCEPTING, stop).unwrap();
     settle(&mut simulation);
     simulation.end().unwrap();
     assert_eq!((count.load(Ordering::Relaxed), alive.count()), (1, 0));
@@ -2506,7 +2507,7 @@ fn what_is_gathered_leaves_in_order_and_is_told_once() {
                     end(cx, &stream);
                     stream.detach(cx).unwrap();
                 };
-                cx.post_callback(KNOWN.on(color, writes));
+                KNOWN.on(color, writes).post(cx);
             };
             let at = backend.clone();
             let builder = cores(1).backend(backend.clone());

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, child, cores};
+use mely::Post;
 use mely::sim::SimError;
 use mely::{
     Backlog, Bounded, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic,
@@ -40,10 +41,12 @@ fn stops_the_runtime_and_names_the_handler() {
     let observer = runtime.poster();
     let payload = alive.payload();
     let outcome = runtime.run(move |cx| {
-        cx.post_callback(FAULTY.on(Color::from(42), move |_cx| {
-            let _payload = payload;
-            panic!("no {}", "more");
-        }));
+        FAULTY
+            .on(Color::from(42), move |_cx| {
+                let _payload = payload;
+                panic!("no {}", "more");
+            })
+            .post(cx);
     });
     let Err(RunError::Panicked { panic, .. }) = &outcome else {
         panic!("{outcome:?}");
@@ -155,7 +158,9 @@ fn colored_is_poisoned_and_refuses() {
         .run(move |cx| {
             let color = Color::from(8);
             let state = Colored::new(cx, color, payload);
-            state.post_as(cx, &FAULTY, |_state, _cx| panic!("half done"));
+            state
+                .via(&FAULTY)
+                .post(cx, |_state, _cx| panic!("half done"));
             state.post(cx, |_state, _cx| unreachable!());
             cx.post(color, move |cx| {
                 assert_eq!(state.with(cx, |_, _| ()), Err(Reason::Poisoned));
@@ -189,11 +194,11 @@ fn poison_is_seen_from_anywhere_and_cleared() {
     let its = room.clone();
     let outside = std::thread::spawn(move || {
         let asked = |room: &Colored<Vec<_>>| {
-            let mut reply = room.ask(&poster, |lines, _cx| lines.len()).unwrap();
+            let mut reply = room.try_ask(&poster, |lines, _cx| lines.len()).unwrap();
             reply.recv()
         };
         assert!(!room.is_poisoned());
-        let mut reply = room.ask(&poster, |_, _cx| panic!("half done")).unwrap();
+        let mut reply = room.try_ask(&poster, |_, _cx| panic!("half done")).unwrap();
         let reply: Result<(), _> = reply.recv();
         assert_eq!(reply, Err(NoReply::Panicked));
         assert!(room.is_poisoned());
@@ -210,20 +215,28 @@ fn poison_is_seen_from_anywhere_and_cleared() {
         assert!(full && bounded.waiting() == 0);
         for why in [
             reason(room.try_post(&poster, |_, _cx| unreachable!())),
-            reason(room.try_post_as(&poster, &FAULTY, |_, _cx| unreachable!())),
+            reason(room.via(&FAULTY).try_post(&poster, |_, _cx| unreachable!())),
             reason(room.try_ask(&poster, |_, _cx| unreachable!())),
             reason(room.try_read(&poster, |_, _cx| unreachable!())),
         ] {
             assert!(poisoned(why));
         }
-        // Accepted, and its event panics.
-        assert_eq!(asked(&room), Err(NoReply::Panicked));
+        // A handler's is accepted, and its event panics.
+        let (tell, told) = channel();
+        let poisoned = room.clone();
+        let asks = move |cx: &mut Cx| {
+            let reply = poisoned.ask(cx, |lines, _cx| lines.len());
+            tell.send(reply).unwrap();
+        };
+        poster.try_post(Color::from(99), asks).unwrap();
+        assert_eq!(told.recv().unwrap().recv(), Err(NoReply::Panicked));
         let again = room.clone();
         let mends = move |cx: &mut Cx| {
             again.clear_poison();
             again.with(cx, |lines, _cx| lines.clear()).unwrap();
         };
-        poster.post(room.color(), mends).unwrap();
+        let mut mended = poster.try_ask(room.color(), mends).unwrap();
+        assert_eq!(mended.recv(), Ok(()));
         assert_eq!(asked(&room), Ok(0));
         assert!(!room.is_poisoned());
         room.try_post(&poster, |lines, _cx| lines.push("and go on"))
@@ -331,9 +344,11 @@ fn in_the_drop_of_a_closure() {
         .run(|cx| {
             let bomb = Bomb;
             // Dropped at the end of the handler.
-            cx.post_callback(FAULTY.on(Color::from(1), move |_cx| {
-                let _bomb = &bomb;
-            }));
+            FAULTY
+                .on(Color::from(1), move |_cx| {
+                    let _bomb = &bomb;
+                })
+                .post(cx);
             // State that is dropped in its color, by the runtime's own event.
             let state = Colored::new(cx, Color::from(2), Bomb);
             drop(state);
@@ -354,7 +369,7 @@ fn a_payload_that_is_no_text() {
     let thrown = Arc::clone(&payload);
     let outcome = cores(1).build().unwrap().run(|cx| {
         let boom = move |_cx: &mut mely::Cx| std::panic::panic_any(thrown);
-        cx.post_callback(Callback::anonymous(Color::from(1), boom));
+        Callback::anonymous(Color::from(1), boom).post(cx);
     });
     assert_eq!(Arc::strong_count(&payload), 1, "the payload is dropped");
     let Err(RunError::Panicked { panic, .. }) = outcome else {
@@ -401,7 +416,7 @@ fn the_hook_may_post() {
             let poster = given.lock().unwrap().take().unwrap();
             let color = report.color;
             poster
-                .post(color, move |cx| {
+                .try_post(color, move |cx| {
                     assert_eq!(cx.color(), color);
                     cx.stop();
                 })
@@ -430,7 +445,7 @@ fn a_hook_that_panics() {
             .unwrap();
         let outcome = runtime.run(move |cx| {
             let color = Color::from(5);
-            cx.post_callback(FAULTY.on(color, |_cx| panic!("in the handler")));
+            FAULTY.on(color, |_cx| panic!("in the handler")).post(cx);
             for color in [color, Color::from(6)] {
                 for _ in 0..10 {
                     let payload = given.payload();
@@ -466,11 +481,13 @@ fn nothing_begins_after_a_panic_that_stops() {
     let outcome = simulation.run(move |cx| {
         for i in 0..50 {
             let counted = Arc::clone(&counted);
-            cx.post_callback(SHORT.on(Color::from(i), move |_cx| {
-                if counted.fetch_add(1, Ordering::Relaxed) == 20 {
-                    panic!("in the handler");
-                }
-            }));
+            SHORT
+                .on(Color::from(i), move |_cx| {
+                    if counted.fetch_add(1, Ordering::Relaxed) == 20 {
+                        panic!("in the handler");
+                    }
+                })
+                .post(cx);
         }
     });
     let Err(SimError::Run(RunError::Panicked { events_left, .. })) = outcome else {
@@ -488,7 +505,7 @@ fn a_post_when_the_thread_ends() {
     struct PostsWhenDropped(mely::Poster, Sender<bool>);
     impl Drop for PostsWhenDropped {
         fn drop(&mut self) {
-            let refused = self.0.post(Color::from(1), |_cx| ()).is_err();
+            let refused = self.0.try_post(Color::from(1), |_cx| ()).is_err();
             self.1.send(refused).unwrap();
         }
     }
@@ -532,8 +549,10 @@ fn by_default_a_panic_costs_its_event_and_is_counted() {
     let build = || Runtime::builder().cores(Cores::Count(1));
     let start = |cx: &mut Cx| {
         for i in 0..10 {
-            cx.post_callback(FAULTY.on(FIRST, move |_cx| assert_ne!(i % 5, 3, "two of ten")));
-            cx.post_callback(WELL.on(FIRST, |_cx| ()));
+            FAULTY
+                .on(FIRST, move |_cx| assert_ne!(i % 5, 3, "two of ten"))
+                .post(cx);
+            WELL.on(FIRST, |_cx| ()).post(cx);
         }
         cx.post(FIRST, |cx| cx.stop());
     };
@@ -569,7 +588,7 @@ fn a_report_has_the_place_of_the_panic() {
         .run(|cx| {
             cx.post(FIRST, |_cx| panic!("of an event"));
             let done = Callback::anonymous_value(FIRST, |_cx, ()| ());
-            cx.blocking(|| panic!("of work"), done).unwrap();
+            cx.try_blocking(|| panic!("of work"), done).unwrap();
             cx.spawn(FIRST, async {
                 // Whatever panics before, and is caught by the program, is not meant.
                 let _ = catch_unwind(|| panic!("of a task"));
@@ -626,7 +645,7 @@ fn no_panic_keeps_a_color() {
         ("a continuation", |cx| cx.hold().resume(panics)),
         ("an event through a hold", |cx| {
             let hold = cx.hold();
-            hold.post(panics).unwrap();
+            hold.try_post(hold.color(), panics).unwrap();
             cx.timer(SOON, hold.on(|_cx| ()));
         }),
         ("a deadline", |cx| {
@@ -639,11 +658,11 @@ fn no_panic_keeps_a_color() {
         }),
         ("a callback that resumes", |cx| {
             let resumes = cx.hold().on_value(|cx, ()| panics(cx));
-            cx.blocking(|| (), resumes).unwrap();
+            cx.try_blocking(|| (), resumes).unwrap();
         }),
         ("work that a hold waits for", |cx| {
             let resumes = cx.hold().on_value(|_cx, ()| ());
-            cx.blocking(|| panic!("planted"), resumes).unwrap();
+            cx.try_blocking(|| panic!("planted"), resumes).unwrap();
         }),
         ("a future that a hold waits for", |cx| {
             let future = async {
@@ -755,7 +774,9 @@ fn said(test: &str) -> String {
 fn panics_twice(builder: Builder) {
     let builder = builder.on_panic(OnPanic::DropEvent);
     let outcome = builder.build().unwrap().run(|cx| {
-        cx.post_callback(FAULTY.on(Color::from(42), |_cx| panic!("no {}", "more")));
+        FAULTY
+            .on(Color::from(42), |_cx| panic!("no {}", "more"))
+            .post(cx);
         cx.post(Color::from(42), |_cx| panic!("nor this"));
         cx.post(Color::from(42), |cx| cx.stop());
     });

@@ -4,6 +4,7 @@ mod common;
 
 use common::wire::{Client, on, with_server};
 use common::{Alive, LONG, Payload};
+use mely::Post;
 use mely::net::{
     AHEAD_BYTES_MAX, Acceptors, Incoming, PIPE_BYTES_MAX, Piped, RecvBuf, SimCall, SimClient,
     SimNet, Stream,
@@ -419,7 +420,7 @@ fn single_bytes_count_for_more() {
         first.pipe_to_within(cx, second, 64 << 10, done).unwrap();
         cx.post(waits, move |cx| give.send(cx.hold()).unwrap());
     };
-    poster.post(color, pipe).unwrap();
+    poster.try_post(color, pipe).unwrap();
     world.settle();
     for &byte in pattern(0..BYTES) {
         this.write_all(&[byte]).unwrap();
@@ -436,7 +437,7 @@ fn single_bytes_count_for_more() {
         stream.on_data(cx, &READ, echo).unwrap();
         stream.detach(cx).unwrap();
     };
-    poster.post(color, echo).unwrap();
+    poster.try_post(color, echo).unwrap();
     world.settle();
     third.write_all(b"ping").unwrap();
     world.settle();
@@ -731,7 +732,7 @@ fn pipe_at(
     let (give, piped) = channel();
     let done = PIPED.on_value(TOLD, move |_: &mut Cx, piped| tell.send(piped).unwrap());
     let pipe = move |cx: &mut Cx| give.send(this.pipe_to(cx, other, done)).unwrap();
-    world.simulation.poster().post(at, pipe).unwrap();
+    world.simulation.poster().try_post(at, pipe).unwrap();
     world.settle();
     piped.recv().unwrap()
 }
@@ -817,7 +818,7 @@ fn a_stream_whose_end_was_told_or_sent_is_not_piped() {
                 prepare(cx, &first);
                 give.send(first).unwrap();
             };
-            world.simulation.poster().post(color, before).unwrap();
+            world.simulation.poster().try_post(color, before).unwrap();
             world.settle();
             streams = [given.recv().unwrap(), second];
             if swap {
@@ -856,7 +857,7 @@ fn an_end_that_is_closed_by_a_panic_ends_the_other() {
             .on_data(cx, &READ, read)
             .unwrap();
     };
-    world.simulation.poster().post(color, begin).unwrap();
+    world.simulation.poster().try_post(color, begin).unwrap();
     this.write_all(b"!").unwrap();
     let piped = world.is_over(2);
     assert_eq!(kind(&piped.end), Some(ErrorKind::ConnectionAborted));

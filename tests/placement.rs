@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bound, cores, eventually};
+use mely::Post;
 use mely::{Color, Cx, Stealing};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,7 @@ fn a_poster_moves_a_color() {
     for value in 1..30 {
         poster.place(Color::from(value), 2);
         let event = |cx: &mut Cx| assert_eq!(cx.core(), 2);
-        poster.post(Color::from(value), event).unwrap();
+        poster.try_post(Color::from(value), event).unwrap();
     }
     runtime.run(|cx| cx.stop()).unwrap();
 }
@@ -286,7 +287,7 @@ fn under_load_loses_nothing() {
                                 );
                                 assert!(running[at].swap(false, Ordering::Relaxed));
                             };
-                            poster.post(Color::from(color), event).unwrap();
+                            poster.try_post(Color::from(color), event).unwrap();
                         }
                     }
                     poster

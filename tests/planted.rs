@@ -1,6 +1,7 @@
 //! What programs got wrong that had no hold, no keep-alive and no events of several colors:
 //! `sim::check` finds each of these faults, and none in the program as it should be.
 
+use mely::Post;
 use mely::sim::{self, Step};
 use mely::{Builder, Color, Colored, Cores, Cx, Handler, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,13 +91,13 @@ fn an_answer_lost_at_a_stop() {
     let planted: Begin = |cx, answers| {
         let poster = cx.poster();
         Box::new(move || {
-            drop(poster.post(CONNECTION, move |_cx| answers.lock().unwrap().push(1)));
+            drop(poster.try_post(CONNECTION, move |_cx| answers.lock().unwrap().push(1)));
         })
     };
     let right: Begin = |cx, answers| {
         let keep_alive = cx.keep_alive();
         Box::new(move || {
-            drop(keep_alive.post(CONNECTION, move |_cx| answers.lock().unwrap().push(1)));
+            drop(keep_alive.try_post(CONNECTION, move |_cx| answers.lock().unwrap().push(1)));
         })
     };
     found(planted, right, "the answer was lost", |seed, begin| {

@@ -9,6 +9,7 @@ use common::wire::{ACCEPTING, any_port};
 use common::{
     Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
 };
+use mely::Post;
 use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Stream};
 use mely::topology::Topology;
 use mely::{Builder, Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
@@ -237,7 +238,7 @@ fn child_posters_that_are_kept() {
     assert_eq!(open_descriptors(), before);
     for poster in &posters {
         poster.stop();
-        poster.post(Color::from(1), |_cx| ()).unwrap_err();
+        poster.try_post(Color::from(1), |_cx| ()).unwrap_err();
     }
 }
 
@@ -346,10 +347,12 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
                     fn again(cx: &mut Cx) {
                         cx.post(Color::from(5), again);
                     }
-                    poster.post(Color::from(5), again).unwrap();
+                    poster.try_post(Color::from(5), again).unwrap();
                     poster.stop();
                 } else if way == "panic" {
-                    poster.post(Color::from(5), |_cx| panic!("short")).unwrap();
+                    poster
+                        .try_post(Color::from(5), |_cx| panic!("short"))
+                        .unwrap();
                 } else {
                     (&clients[3]).write_all(b"close").unwrap();
                 }
@@ -832,7 +835,7 @@ fn child_with_no_event_source() {
             && text.contains("epoll: "),
         "{text}"
     );
-    assert!(poster.post(Color::from(1), |_cx| ()).is_err());
+    assert!(poster.try_post(Color::from(1), |_cx| ()).is_err());
     assert_eq!(alive.count(), 0, "the first event is freed");
     assert_eq!(open_descriptors(), before);
 }

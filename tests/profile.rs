@@ -40,14 +40,16 @@ fn row<'a>(profile: &'a Profile, name: &str) -> &'a HandlerProfile {
 fn mixed(cx: &mut Cx, spin: fn(&mut Cx)) {
     for i in 0..ROUNDS {
         let color = Color::from(2 * i);
-        cx.post_callback(SPIN.on(color, spin));
-        cx.post_callback(SHORT.on(color, move |cx| {
-            // Its own color: in the same batch, with another handler's events around it.
-            let color = cx.color();
-            cx.post(color, |_cx| ());
-            cx.post_callback(TWICE.on(color, |_| ()));
-            cx.post_callback(TWICE.on(color, spin));
-        }));
+        SPIN.on(color, spin).post(cx);
+        SHORT
+            .on(color, move |cx| {
+                // Its own color: in the same batch, with another handler's events around it.
+                let color = cx.color();
+                cx.post(color, |_cx| ());
+                TWICE.on(color, |_| ()).post(cx);
+                TWICE.on(color, spin).post(cx);
+            })
+            .post(cx);
     }
     cx.stop();
 }
@@ -162,11 +164,11 @@ fn a_handlers_mean_is_over_all_its_events() {
         .run(|cx| {
             for _ in 0..90 {
                 let short = |cx: &mut Cx| mely::sim::work(cx, SPIN_TIME);
-                cx.post_callback(UNEVEN.on(Color::from(1), short));
+                UNEVEN.on(Color::from(1), short).post(cx);
             }
             for _ in 0..10 {
                 let long = |cx: &mut Cx| mely::sim::work(cx, 5 * SPIN_TIME);
-                cx.post_callback(UNEVEN.on(Color::from(2), long));
+                UNEVEN.on(Color::from(2), long).post(cx);
             }
             cx.stop();
         })
@@ -187,15 +189,16 @@ fn handlers_and_posters_see_it_too() {
         .unwrap()
         .run(|cx| {
             let seen = |profile: Profile| profile.handlers.iter().any(|row| row.name == "short");
-            cx.post_callback(SHORT.on(Color::from(1), |_| ()));
+            SHORT.on(Color::from(1), |_| ()).post(cx);
             assert!(!seen(cx.profile()), "it has not run");
             let poster = cx.poster();
             // Its own handler's event begins after the other's, which is thereby counted.
-            cx.post_callback(SPIN.on(Color::from(1), move |cx| {
+            SPIN.on(Color::from(1), move |cx| {
                 assert!(seen(cx.profile()));
                 assert!(seen(poster.profile()));
                 cx.stop();
-            }));
+            })
+            .post(cx);
         })
         .unwrap();
 }
@@ -212,8 +215,10 @@ fn an_event_that_panics_has_run() {
     runtime
         .run(|cx| {
             for _ in 0..5 {
-                cx.post_callback(FAILS.on(Color::from(1), |_| panic!("as it should")));
-                cx.post_callback(SHORT.on(Color::from(1), |_| ()));
+                FAILS
+                    .on(Color::from(1), |_| panic!("as it should"))
+                    .post(cx);
+                SHORT.on(Color::from(1), |_| ()).post(cx);
             }
             cx.stop();
         })
@@ -236,7 +241,7 @@ fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
             assert!(ran < 1_000_000, "not counted: {profile}");
         }
         let next = move |cx: &mut Cx| again(cx, ran + 1);
-        cx.post_callback(TWICE.on(Color::from(1), next));
+        TWICE.on(Color::from(1), next).post(cx);
     }
     let _bound = Bound::new("a_handler_that_runs_all_the_time");
     let runtime = cores(1).build().unwrap();
@@ -274,7 +279,7 @@ fn more_handlers_than_are_kept_run_all_the_same() {
                         drop(payload);
                         count.fetch_add(1, Ordering::Relaxed);
                     };
-                    cx.post_callback(handler.on(Color::from(i as u64), f));
+                    handler.on(Color::from(i as u64), f).post(cx);
                 }
                 assert!(!stops, "cut short");
             });

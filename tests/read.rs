@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Post;
 use mely::{
     Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, KeepAlive, NoReply, OnPanic, Reason,
     Rejected, RunError, Runtime, sim,
@@ -28,7 +29,7 @@ fn readers_of_one_state_run_at_the_same_time() {
             let state = Colored::new(cx, Color::from(7), 5);
             for _ in 0..2 {
                 let inside = Arc::clone(&all);
-                state.read_as(cx, &LONG, move |state, _cx| {
+                state.via(&LONG).read(cx, move |state, _cx| {
                     assert_eq!(*state, 5);
                     inside.fetch_add(1, Ordering::SeqCst);
                     while inside.load(Ordering::SeqCst) < 2 {
@@ -78,9 +79,9 @@ fn readers_that_have_waited_run_at_the_same_time() {
                     all.lock().unwrap().0 -= 1;
                 };
                 if several {
-                    cx.read_all_as(&LONG, [&states[0], &states[1]], move |_, cx| read(cx));
+                    cx.read_all([&states[0].via(&LONG), &states[1]], move |_, cx| read(cx));
                 } else {
-                    states[0].read_as(cx, &LONG, move |_, cx| read(cx));
+                    states[0].via(&LONG).read(cx, move |_, cx| read(cx));
                 }
             }
             let color = states[0].color();
@@ -112,12 +113,12 @@ fn a_read_sees_all_that_was_posted_before_and_nothing_else() {
                     let state = Colored::new(&poster, Color::from(90), 0);
                     for round in 1..=ROUNDS {
                         let done = Arc::clone(&outside);
-                        state.post(&poster, move |n, _cx| *n = round).unwrap();
+                        state.try_post(&poster, move |n, _cx| *n = round).unwrap();
                         let read = move |n: &u64, _cx: &mut Cx| {
                             assert_eq!(*n, round);
                             done.fetch_add(1, Ordering::Relaxed);
                         };
-                        state.read(&poster, read).unwrap();
+                        state.try_read(&poster, read).unwrap();
                     }
                     drop(keep_alive);
                 });
@@ -259,7 +260,7 @@ fn states_of_one_color_are_read_together() {
             let states = [1, 2].map(|n| Colored::new(cx, Color::from(7), n));
             for state in &states {
                 let inside = Arc::clone(&all);
-                state.read_as(cx, &LONG, move |_, _cx| {
+                state.via(&LONG).read(cx, move |_, _cx| {
                     inside.fetch_add(1, Ordering::SeqCst);
                     while inside.load(Ordering::SeqCst) < 2 {
                         thread::yield_now();
@@ -286,7 +287,7 @@ fn states_of_one_color_are_read_when_both_are_there() {
             for round in 0..4 {
                 for _ in 0..2 {
                     let work = move |_: &u64, cx: &mut Cx| sim::work(cx, Duration::from_micros(3));
-                    states[round % 2].read_as(cx, &LONG, work);
+                    states[round % 2].via(&LONG).read(cx, work);
                 }
                 let all = Arc::clone(&all);
                 cx.read_all(states.to_vec(), move |values, _cx| {
@@ -384,7 +385,7 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), accepted);
     let other = cores(1).build().unwrap();
     let foreign = Colored::new(&other.poster(), Color::from(1), 2);
-    let two = poster.read_all([&state, &foreign], |_, _cx| ());
+    let two = poster.try_read_all([&state, &foreign], |_, _cx| ());
     assert!(matches!(
         two,
         Err(Rejected {
@@ -395,7 +396,7 @@ fn what_is_refused_gives_the_closure_back() {
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();
-    let ended = state.ask_read(&poster, move |_, _cx| drop(payload));
+    let ended = state.try_ask_read(&poster, move |_, _cx| drop(payload));
     assert!(matches!(
         ended,
         Err(Rejected {
@@ -419,11 +420,16 @@ fn a_stop_waits_for_readers() {
     let outside = thread::spawn(move || {
         let (keep_alive, hold, state): (KeepAlive, Hold, Colored<i32>) = take.recv().unwrap();
         eventually("the stop", || {
-            keep_alive.poster().post(Color::from(3), |_cx| ()).is_err()
+            keep_alive
+                .poster()
+                .try_post(Color::from(3), |_cx| ())
+                .is_err()
         });
-        let mut asked = state.ask_read(&keep_alive, |state, _cx| *state).unwrap();
+        let mut asked = state
+            .try_ask_read(&keep_alive, |state, _cx| *state)
+            .unwrap();
         let seen = asked.recv();
-        let mut asked = state.ask_read(&hold, |state, _cx| *state).unwrap();
+        let mut asked = state.try_ask_read(&hold, |state, _cx| *state).unwrap();
         let again = asked.recv();
         late.store((seen, again) == (Ok(2), Ok(2)), Ordering::Relaxed);
     });
@@ -501,11 +507,15 @@ fn states_that_nobody_else_has_are_dropped_at_the_limit() {
     };
     let runtime = cores(1).events_max(10).build().unwrap();
     let poster = runtime.poster();
-    while poster.post(Color::from(3), |_cx| ()).is_ok() {}
-    assert!(poster.read_all(states(&poster), |_, _cx| ()).is_err());
-    assert!(poster.with_all(states(&poster), |_, _cx| ()).is_err());
-    assert!(poster.ask_read_all(states(&poster), |_, _cx| ()).is_err());
-    assert!(poster.ask_all(states(&poster), |_, _cx| ()).is_err());
+    while poster.try_post(Color::from(3), |_cx| ()).is_ok() {}
+    assert!(poster.try_read_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.try_with_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(
+        poster
+            .try_ask_read_all(states(&poster), |_, _cx| ())
+            .is_err()
+    );
+    assert!(poster.try_ask_all(states(&poster), |_, _cx| ()).is_err());
     drop(runtime);
     assert_eq!(alive.count(), 0);
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bound, child_passes, cores};
+use mely::Post;
 use mely::{
     Builder, Callback, Color, Cores, Cx, Handler, OnPanic, Poster, RecordingState, Runtime, Stats,
     sim,
@@ -161,7 +162,7 @@ fn go(cx: &mut Cx, storm: &Shared, handler: usize, by: Option<Name>, number: u64
         let (handler, color) = storm.event(number);
         let storm = Arc::clone(storm);
         let go = move |cx: &mut Cx| go(cx, &storm, handler, me, number, left - 1);
-        cx.post_callback(HANDLERS[handler].on(color, go));
+        HANDLERS[handler].on(color, go).post(cx);
     }
     if number.is_multiple_of(7) {
         cx.flush();
@@ -180,7 +181,7 @@ fn hold(cx: &mut Cx, storm: &Shared, by: Option<Name>, number: u64, left: u32) {
         hold.resume_callback(HANDLERS[handler].on(held, go));
     };
     let elsewhere = Color::from(1_000_000 + number % 3);
-    cx.post_callback(HANDLERS[handler].on(elsewhere, resume));
+    HANDLERS[handler].on(elsewhere, resume).post(cx);
 }
 
 /// Begins a storm from outside.
@@ -189,9 +190,7 @@ fn begin(poster: &Poster, storm: &Shared, numbers: std::ops::Range<u64>) {
         let (handler, color) = storm.event(number);
         let storm = Arc::clone(storm);
         let go = move |cx: &mut Cx| go(cx, &storm, handler, None, next(number), 24);
-        poster
-            .post_callback(HANDLERS[handler].on(color, go))
-            .unwrap();
+        HANDLERS[handler].on(color, go).try_post(poster).unwrap();
     }
 }
 
@@ -326,13 +325,13 @@ fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
                 let work = move || {
                     for _ in 0..others {
                         let poster = poster.clone();
-                        let posts = move || poster.post(Color::from(color), |_cx| ());
+                        let posts = move || poster.try_post(Color::from(color), |_cx| ());
                         thread::spawn(posts).join().unwrap().unwrap();
                     }
-                    here.post(Color::from(color), |_cx| ()).unwrap();
+                    here.try_post(Color::from(color), |_cx| ()).unwrap();
                 };
                 let done = Callback::anonymous_value(Color::from(color), |_cx: &mut Cx, ()| ());
-                cx.blocking(work, done).unwrap();
+                cx.try_blocking(work, done).unwrap();
             }
         };
         simulation.run(start).unwrap();
@@ -362,7 +361,7 @@ fn times_and_annotations_are_told() {
                     cx.post(Color::from(us), |_cx| ());
                     sim::work(cx, Duration::from_micros(us));
                 };
-                cx.post_callback(WORKS.on(Color::from(us), works));
+                WORKS.on(Color::from(us), works).post(cx);
             }
         })
         .unwrap();
@@ -419,11 +418,13 @@ fn whose_colors_are_posted_to_is_told() {
         .unwrap();
     runtime
         .run(|cx| {
-            cx.post_callback(HANDLERS[0].on(Color::from(1), |cx| {
-                for color in [1, 2, 2, 1] {
-                    cx.post_callback(HANDLERS[1].on(Color::from(color), |_cx| ()));
-                }
-            }));
+            HANDLERS[0]
+                .on(Color::from(1), |cx| {
+                    for color in [1, 2, 2, 1] {
+                        HANDLERS[1].on(Color::from(color), |_cx| ()).post(cx);
+                    }
+                })
+                .post(cx);
             cx.timer(
                 Duration::from_micros(1),
                 HANDLERS[2].on(Color::from(3), |_cx| ()),
@@ -499,10 +500,12 @@ fn a_panic_is_told() {
     runtime
         .run(|cx| {
             for color in 0..40u64 {
-                cx.post_callback(HANDLERS[0].on(Color::from(color), move |cx| {
-                    cx.post_callback(HANDLERS[1].on(cx.color(), |_cx| ()));
-                    assert!(color % 4 != 1, "meant");
-                }));
+                HANDLERS[0]
+                    .on(Color::from(color), move |cx| {
+                        HANDLERS[1].on(cx.color(), |_cx| ()).post(cx);
+                        assert!(color % 4 != 1, "meant");
+                    })
+                    .post(cx);
             }
         })
         .unwrap();

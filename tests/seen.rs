@@ -55,9 +55,11 @@ fn act(cx: &mut Cx, stream: &Stream, byte: u8, served: &Served) {
             let after = Duration::from_nanos(u64::from(byte) * 10 * US);
             cx.timer(after, SHORT.on(color, |_| ()));
         }
-        1 => cx.post_callback(SHORT.on(Color::from(u64::from(byte)), |cx| {
-            sim::work(cx, Duration::from_nanos(300));
-        })),
+        1 => SHORT
+            .on(Color::from(u64::from(byte)), |cx| {
+                sim::work(cx, Duration::from_nanos(300));
+            })
+            .post(cx),
         2 => {
             stream.pause(cx).unwrap();
             stream.resume(cx).unwrap();
@@ -77,9 +79,11 @@ fn act(cx: &mut Cx, stream: &Stream, byte: u8, served: &Served) {
             let never = SHORT.on(color, |_| ());
             cx.timer(Duration::from_secs(5), never).cancel(cx);
         }
-        5 => cx.post_callback(MEDIUM.on(Color::from(u64::from(byte)), |cx| {
-            sim::work(cx, Duration::from_nanos(200 * US));
-        })),
+        5 => MEDIUM
+            .on(Color::from(u64::from(byte)), |cx| {
+                sim::work(cx, Duration::from_nanos(200 * US));
+            })
+            .post(cx),
         _ => {}
     }
 }

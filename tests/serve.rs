@@ -90,7 +90,7 @@ impl Session for Puppet {
                 puppet.got.reverse();
                 stream.write(cx, puppet.got.clone()).unwrap();
             });
-        cx.post(Color::from(99), |cx| cx.post_callback(answer));
+        cx.post(Color::from(99), |cx| answer.post(cx));
         Then::Continue
     }
 }
@@ -305,12 +305,12 @@ fn a_link_keeps_nothing_alive_and_reaches_nobody_after_the_end() {
             let say = |_: &mut Shown, cx: &mut Cx, stream: &Stream| {
                 stream.write(cx, "from a thread").unwrap();
             };
-            link.post(&poster, say).unwrap();
+            link.try_post(&poster, say).unwrap();
             assert_eq!(client.exactly(13), b"from a thread");
             assert!(!link.is_gone());
             // Closed by another color, through the link.
             let close = |_: &mut Shown, cx: &mut Cx, stream: &Stream| stream.close(cx);
-            link.post(&poster, close).unwrap();
+            link.try_post(&poster, close).unwrap();
             assert_eq!(client.rest(), b"");
             eventually("the session is dropped", || sessions.count() == 0);
             eventually("the link knows", || link.is_gone());
@@ -319,10 +319,10 @@ fn a_link_keeps_nothing_alive_and_reaches_nobody_after_the_end() {
                 let _witness = &witness;
                 unreachable!()
             };
-            link.post(&poster, never).unwrap();
+            link.try_post(&poster, never).unwrap();
             assert_eq!(posted.count(), 0);
             let never = |_: &mut Shown, _: &mut Cx, _: &Stream| unreachable!();
-            poster.post_callback(link.on(&ANSWER, never)).unwrap();
+            link.on(&ANSWER, never).try_post(&poster).unwrap();
         });
         assert_eq!(closures.count(), 0);
     }

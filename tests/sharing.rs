@@ -61,7 +61,7 @@ fn step(cx: &mut Cx, race: &Arc<Race>, chain: usize) {
 
 fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
     let race = Arc::clone(race);
-    cx.post_callback(SHORT.on(color, move |cx| step(cx, &race, chain)));
+    SHORT.on(color, move |cx| step(cx, &race, chain)).post(cx);
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {

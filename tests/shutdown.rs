@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, LONG, cores, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::sim::SimError;
 use mely::{Callback, Color, Cx, Finish, Handler, NoReply, Rejected, RunError, Stealing};
@@ -89,7 +90,7 @@ fn no_event_begins_after_the_deadline() {
                     }
                     drop(payload);
                 };
-                cx.post_callback(SHORT.on(Color::from(1 + i % colors), event));
+                SHORT.on(Color::from(1 + i % colors), event).post(cx);
             }
             // The owner is to be asleep when it is asked.
             std::thread::sleep(Duration::from_millis(10));
@@ -120,7 +121,7 @@ fn refused_posters_do_not_hold_up_the_end() {
                 std::thread::spawn(move || {
                     let mut accepted = 0;
                     while !over.load(Ordering::Relaxed) {
-                        accepted += u32::from(poster.post(Color::from(1), |_cx| ()).is_ok());
+                        accepted += u32::from(poster.try_post(Color::from(1), |_cx| ()).is_ok());
                         // What is accepted is run before the end, and all 48 are ahead in that.
                         if accepted == 1_000 {
                             accepted = 0;
@@ -230,7 +231,7 @@ fn a_handler_that_never_returns_is_reported() {
         std::thread::spawn(move || tell.send(task.recv()).unwrap());
         let stuck = STUBBORN.on(Color::from(1), move |cx| {
             // From another thread: it stays in the mailbox of the color that runs.
-            let foreign = || poster.post(Color::from(1), move |_cx| drop(payload));
+            let foreign = || poster.try_post(Color::from(1), move |_cx| drop(payload));
             std::thread::scope(|scope| scope.spawn(foreign).join().unwrap()).unwrap();
             cx.stop();
             // For ever, as far as the runtime can know.
@@ -238,7 +239,7 @@ fn a_handler_that_never_returns_is_reported() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        cx.post_callback(stuck);
+        stuck.post(cx);
         for _ in 0..7 {
             cx.post(Color::from(1), |_cx| ());
         }
@@ -400,7 +401,7 @@ fn two_runtimes_post_to_each_other() {
         let back = here.clone();
         there
             .clone()
-            .post(Color::from(left % 7), move |cx| {
+            .try_post(Color::from(left % 7), move |cx| {
                 serve(cx, back, there, left - 1, count)
             })
             .unwrap();
@@ -424,7 +425,7 @@ fn a_post_after_the_end_gives_the_closure_back() {
             _ => drop(runtime),
         }
         let payload = alive.payload();
-        let refused = poster.post(Color::from(1), move |_cx| drop(payload));
+        let refused = poster.try_post(Color::from(1), move |_cx| drop(payload));
         let Err(Rejected {
             reason: Reason::Ended,
             value: closure,
@@ -451,13 +452,13 @@ fn a_runtime_that_never_ran_drops_what_was_posted() {
         let inside = poster.clone();
         let large = [i; 20];
         poster
-            .post(Color::from(i), move |_cx| drop((payload, inside, large)))
+            .try_post(Color::from(i), move |_cx| drop((payload, inside, large)))
             .unwrap();
     }
     assert_eq!(alive.count(), EVENTS);
     drop(runtime);
     assert_eq!(alive.count(), 0);
-    assert!(poster.post(Color::from(1), |_cx| ()).is_err());
+    assert!(poster.try_post(Color::from(1), |_cx| ()).is_err());
 }
 
 /// What is dropped with the runtime may itself post, and is refused like everybody.
@@ -469,7 +470,7 @@ fn closures_that_post_when_dropped() {
             let payload = self.1.payload();
             assert!(
                 self.0
-                    .post(Color::from(1), move |_cx| drop(payload))
+                    .try_post(Color::from(1), move |_cx| drop(payload))
                     .is_err()
             );
         }
@@ -481,7 +482,7 @@ fn closures_that_post_when_dropped() {
     let witness = alive.payload();
     runtime
         .poster()
-        .post(Color::from(1), move |_cx| drop((posts, witness)))
+        .try_post(Color::from(1), move |_cx| drop((posts, witness)))
         .unwrap();
     drop(runtime);
     assert_eq!(alive.count(), 0);
@@ -500,7 +501,7 @@ fn everything_is_freed_after_a_drained_run() {
                 let payload = given.payload();
                 let on = Callback::anonymous(Color::from(i), move |_cx| drop(payload));
                 if i % 2 == 0 {
-                    cx.post_callback(on);
+                    on.post(cx);
                 } else {
                     cx.timer(Duration::from_secs(3_600), on);
                 }
@@ -617,7 +618,7 @@ fn posts_that_race_with_an_idle_exit() {
                 let event = move |_cx: &mut Cx| {
                     count.fetch_add(1, Ordering::Relaxed);
                 };
-                if poster.post(Color::from(accepted), event).is_err() {
+                if poster.try_post(Color::from(accepted), event).is_err() {
                     return accepted;
                 }
                 accepted += 1;
@@ -643,7 +644,7 @@ fn dropped_elsewhere_while_posters_post() {
             for i in 0.. {
                 let (payload, inside) = (given.payload(), poster.clone());
                 if poster
-                    .post(Color::from(i), move |_cx| drop((payload, inside)))
+                    .try_post(Color::from(i), move |_cx| drop((payload, inside)))
                     .is_err()
                 {
                     return;

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{child_passes, eventually};
+use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, Stream, Timer};
 use mely::sim::{self, SimError, Simulation, Step};
@@ -27,7 +28,7 @@ fn chain(cx: &mut Cx, left: u64) {
     }
     sim::work(cx, Duration::from_nanos(100 << (left % 8)));
     let color = Color::from(cx.color().value() * 7 % 101);
-    cx.post_callback(CHAIN.on(color, move |cx| chain(cx, left - 1)));
+    CHAIN.on(color, move |cx| chain(cx, left - 1)).post(cx);
 }
 
 fn chains(seed: u64, cores: usize) -> Simulation {
@@ -414,7 +415,7 @@ fn a_simulation_runs_inside_blocking_work_of_another() {
                 sim::work(cx, Duration::from_millis(1));
                 counts.fetch_add(1, Ordering::Relaxed);
             });
-            cx.blocking(work, done).unwrap();
+            cx.try_blocking(work, done).unwrap();
         })
         .unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
@@ -485,7 +486,7 @@ fn other_threads_may_post() {
     let poster = simulation.poster();
     let posting = std::thread::spawn(move || {
         for i in 0..5_000u64 {
-            assert!(poster.post(Color::from(i % 7), |_cx| ()).is_ok());
+            assert!(poster.try_post(Color::from(i % 7), |_cx| ()).is_ok());
         }
     });
     while !posting.is_finished() {
@@ -559,7 +560,7 @@ fn once_a_stop_was_asked_for_nothing_comes_from_outside() {
     while simulation.stats().events() == 0 {
         simulation.step();
     }
-    let refused = poster.post(Color::from(1), |_cx| unreachable!());
+    let refused = poster.try_post(Color::from(1), |_cx| unreachable!());
     assert!(
         matches!(
             refused,
@@ -582,7 +583,7 @@ impl Drop for Posts {
     fn drop(&mut self) {
         let dropped = Arc::clone(&self.1);
         let event = move |_cx: &mut Cx| *dropped.lock().unwrap() += 1;
-        let _ = self.0.post(Color::from(3), event);
+        let _ = self.0.try_post(Color::from(3), event);
         self.0.place(Color::from(3), 1);
     }
 }
@@ -602,7 +603,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
             let new = move |cx: &mut Cx| its.lock().unwrap().push((cx.color().value(), false));
             cx.post(to, new);
             let next = move |cx: &mut Cx| known(cx, &order, left - 1);
-            cx.post_callback(KNOWN.on(to, next));
+            KNOWN.on(to, next).post(cx);
         }
     }
     let builder = Runtime::builder().cores(Cores::Count(1));
@@ -610,7 +611,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
     let order = Order::default();
     let its = Arc::clone(&order);
     let start = move |cx: &mut Cx| known(cx, &its, 20);
-    let start = |cx: &mut Cx| cx.post_callback(KNOWN.on(Color::from(1), start));
+    let start = |cx: &mut Cx| KNOWN.on(Color::from(1), start).post(cx);
     simulation.run(start).unwrap();
     let order = order.lock().unwrap();
     for color in [1, 2] {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::cores;
+use mely::Post;
 use mely::{Color, Cx, Poster, Stealing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -108,7 +109,7 @@ fn storm(core_count: usize, colors: usize, threads: usize, per_thread: usize, st
                     let children = Arc::clone(&children);
                     let payload = Payload::new(&world.alive);
                     poster
-                        .post(color(target), move |cx| {
+                        .try_post(color(target), move |cx| {
                             let _payload = payload;
                             world.enter(target, thread, sequence);
                             for child in 0..CHILDREN {
@@ -325,7 +326,7 @@ fn poster_inside_a_handler_keeps_program_order() {
                 if i % 2 == 0 {
                     cx.post(Color::from(1), event);
                 } else {
-                    poster.post(Color::from(1), event).unwrap();
+                    poster.try_post(Color::from(1), event).unwrap();
                 }
             }
         })
@@ -350,7 +351,10 @@ fn shutdown_during_load_loses_nothing() {
                         let event = move |_: &mut Cx| {
                             counter.fetch_add(1, Ordering::Relaxed);
                         };
-                        if poster.post(Color::from(i % 50 + thread), event).is_err() {
+                        if poster
+                            .try_post(Color::from(i % 50 + thread), event)
+                            .is_err()
+                        {
                             break;
                         }
                         accepted += 1;
@@ -393,9 +397,9 @@ fn through_another_runtime_after_a_flush() {
                     cx.post(Color::from(2), move |cx| round(cx, other, left - 1, order));
                 }
             };
-            here.post(Color::from(1), last).unwrap();
+            here.try_post(Color::from(1), last).unwrap();
         };
-        there.post(Color::from(7), back).unwrap();
+        there.try_post(Color::from(7), back).unwrap();
     }
     let (one, two) = (cores(2).build().unwrap(), cores(1).build().unwrap());
     let other = two.poster();

@@ -53,7 +53,7 @@ fn chain(cx: &mut Cx, event: u32, mut mix: Mix, end: Duration) {
     sim::work(cx, mix.next(event));
     if cx.now() < end {
         let next = move |cx: &mut Cx| chain(cx, event + 1, mix, end);
-        cx.post_callback(WORK.on(cx.color(), next));
+        WORK.on(cx.color(), next).post(cx);
     }
 }
 
@@ -96,10 +96,11 @@ fn latest_timer(cores: usize, mix: Mix, watchdog: Duration) -> Duration {
     simulation
         .run(move |cx| {
             let end = Duration::from_millis(30);
-            cx.post_callback(WORK.on(Color::from(1), move |cx| {
+            WORK.on(Color::from(1), move |cx| {
                 tick(cx, ticking, end);
                 chain(cx, 0, mix, end);
-            }));
+            })
+            .post(cx);
         })
         .unwrap();
     let fired = fired.lock().unwrap();
@@ -200,14 +201,15 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
     }
     fn post(cx: &mut Cx, color: Color, takes: Duration, round: usize, log: &Log) {
         let log = Arc::clone(log);
-        cx.post_callback(WORK.on(color, move |cx| work(cx, takes, round, &log)));
+        WORK.on(color, move |cx| work(cx, takes, round, &log))
+            .post(cx);
     }
     fn round(cx: &mut Cx, number: usize, long: Duration, log: Log) {
         post(cx, Color::from(2), long, number, &log);
         for i in 0..BEHIND {
             let its = Arc::clone(&log);
             let event = move |cx: &mut Cx| its.lock().unwrap().push((number, false, cx.now()));
-            cx.post_callback(OTHER.on(Color::from(4 + 2 * i), event));
+            OTHER.on(Color::from(4 + 2 * i), event).post(cx);
         }
         if number + 1 < ROUNDS {
             let next = move |cx: &mut Cx| round(cx, number + 1, long, log);

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Alive, Bound, LONG, Payload, cores, eventually};
 use futures::FutureExt;
+use mely::Post;
 use mely::sim::{Step, pause, work};
 use mely::{
     Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, Reason, Rejected, RunError,
@@ -95,7 +96,7 @@ fn the_result_comes_to_whoever_spawned() {
     });
     assert_eq!(run.join().unwrap().unwrap(), (HERE, Ok(21)));
     assert!(matches!(
-        poster.spawn(HERE, async {}),
+        poster.try_spawn(HERE, async {}),
         Err(Rejected {
             reason: Reason::Ended,
             ..
@@ -105,10 +106,10 @@ fn the_result_comes_to_whoever_spawned() {
     let runtime = cores(2).build().unwrap();
     let poster = runtime.poster();
     let run = thread::spawn(move || runtime.run(|_cx| ()));
-    let mut task = poster.spawn(HERE, async { is_in(HERE) }).unwrap();
+    let mut task = poster.try_spawn(HERE, async { is_in(HERE) }).unwrap();
     assert_eq!(task.recv(), Ok(true));
     assert_eq!(task.recv(), Err(NoReply::Taken));
-    let mut task = poster.spawn(HERE, pending::<()>()).unwrap();
+    let mut task = poster.try_spawn(HERE, pending::<()>()).unwrap();
     let early = task.recv_timeout(Duration::from_millis(1));
     assert_eq!(early, Err(NoReply::TimedOut));
     assert!(task.try_recv().is_none());
@@ -311,7 +312,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
         fn drop(&mut self) {
             let order = Arc::clone(&self.0);
             let posts = move |_cx: &mut Cx| order.lock().unwrap().push("canceled");
-            with_cx(|cx| cx.post_callback(SHORT.on(LAST, posts)));
+            with_cx(|cx| SHORT.on(LAST, posts).post(cx));
         }
     }
     for seed in 0..200 {
@@ -328,7 +329,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
                 let _posts = posts;
                 pending::<()>().await;
             };
-            give.send(cx.spawn_as(&SHORT, HERE, task)).unwrap();
+            give.send(SHORT.spawn(cx, HERE, task)).unwrap();
         };
         simulation.start(begin).unwrap();
         while simulation.step() != Step::Stalled {}
@@ -336,7 +337,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
         // More to do, before the posts are published.
         for color in (21..60).step_by(2) {
             let more = SHORT.on(Color::from(color), |_cx| ());
-            poster.post_callback(more).unwrap();
+            more.try_post(&poster).unwrap();
         }
         let mut came = false;
         while simulation.step() != Step::Stalled {
@@ -344,7 +345,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
                 came = true;
                 let order = Arc::clone(&order);
                 let posts = move |_cx: &mut Cx| order.lock().unwrap().push("canceler");
-                poster.post(LAST, posts).unwrap();
+                poster.try_post(LAST, posts).unwrap();
             }
         }
         let order = order.lock().unwrap().clone();
@@ -367,11 +368,11 @@ fn a_panic_is_the_events_and_ends_the_task() {
         .unwrap();
     let result = runtime.run_until(move |cx, finish| {
         let (payload, more) = (given.payload(), given.payload());
-        let at_once = cx.spawn_as(&FAILS, HERE, async move {
+        let at_once = FAILS.spawn(cx, HERE, async move {
             let _payload = payload;
             panic!("at once");
         });
-        let later = cx.spawn_as(&FAILS, HERE, async move {
+        let later = FAILS.spawn(cx, HERE, async move {
             let _payload = more;
             yield_now().await;
             panic!("later");
@@ -420,7 +421,7 @@ fn what_is_left_of_a_run_cut_short_is_dropped() {
         .build()
         .unwrap();
     let poster = runtime.poster();
-    let early = poster.spawn(THERE, pending::<Payload>()).unwrap();
+    let early = poster.try_spawn(THERE, pending::<Payload>()).unwrap();
     keep.send(early).unwrap();
     let error = runtime
         .run(move |cx| {
@@ -454,7 +455,7 @@ fn what_is_left_of_a_run_cut_short_is_dropped() {
     let payload = alive.payload();
     let mut task = runtime
         .poster()
-        .spawn(HERE, async move { drop(payload) })
+        .try_spawn(HERE, async move { drop(payload) })
         .unwrap();
     drop(runtime);
     assert_eq!(task.recv(), Err(NoReply::Dropped));
@@ -790,13 +791,13 @@ fn what_the_waker_posted_comes_before_what_the_task_posts() {
                     then = Some(after);
                     let (waker, give) = (context.waker().clone(), give.clone());
                     let event = move |cx: &mut Cx| {
-                        cx.post_callback(SHORT.on(target, before));
+                        SHORT.on(target, before).post(cx);
                         give.send(()).unwrap();
                         waker.wake();
                         (0..100).for_each(|_| pause(cx));
                     };
                     with_cx(|cx| {
-                        cx.post_callback(SHORT.on(wakes, event));
+                        SHORT.on(wakes, event).post(cx);
                         cx.flush();
                         (0..30).for_each(|_| pause(cx));
                     });
@@ -937,7 +938,7 @@ fn a_sleep_is_canceled_wherever_it_is_dropped() {
                         4 => {
                             with_cx(|cx| cx.stop());
                             let elsewhere = elsewhere.clone();
-                            elsewhere.post(HERE, move |_cx| drop(sleep)).unwrap();
+                            elsewhere.try_post(HERE, move |_cx| drop(sleep)).unwrap();
                         }
                         _ => return Some(sleep),
                     }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Post;
 use mely::net::Timer;
 use mely::{Callback, Color, Cores, Cx, Runtime, Stealing};
 use mely::{Reason, Rejected};
@@ -276,7 +277,7 @@ fn pending_at_a_stop_are_dropped_in_their_colors() {
             assert!(thread.name().unwrap_or("").starts_with("mely-"));
             // User code: it may post, in the midst of the end.
             let count = Arc::clone(&self.0);
-            let posted = self.1.post(Color::from(3), move |_cx| {
+            let posted = self.1.try_post(Color::from(3), move |_cx| {
                 count.fetch_add(1, Ordering::Relaxed);
             });
             assert!(posted.is_ok(), "{posted:?}");

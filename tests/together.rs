@@ -84,7 +84,7 @@ fn it_is_atomic_for_every_event_of_each_color() {
                 thread::spawn(move || {
                     for _ in 0..EACH {
                         let pair = (&outside[4], &outside[1]);
-                        let done = poster.ask_all(pair, |(a, b), _cx| {
+                        let done = poster.try_ask_all(pair, |(a, b), _cx| {
                             *a += 1;
                             *b -= 1;
                         });
@@ -160,20 +160,20 @@ fn what_was_posted_before_in_one_of_the_colors_goes_first() {
                     again(cx, reads, round - 1, after);
                 }
             };
-            cx.post_callback(SHORT.on(target, after));
+            SHORT.on(target, after).post(cx);
         };
         let states = [here, there]
             .map(|color| Colored::new(cx, color, ()))
             .to_vec();
         let others_go_on = |cx: &mut Cx| (0..20).for_each(|_| sim::pause(cx));
-        cx.post_callback(SHORT.on(here, move |cx| cx.post_callback(before)));
-        cx.post_callback(SHORT.on(there, others_go_on));
+        SHORT.on(here, move |cx| before.post(cx)).post(cx);
+        SHORT.on(there, others_go_on).post(cx);
         if reads {
-            cx.read_all_as(&SHORT, states, move |_, cx| after(cx));
+            cx.read_all(states, move |_, cx| after(cx));
         } else {
-            cx.with_all_as(&SHORT, states, move |_, cx| after(cx));
+            cx.with_all(states, move |_, cx| after(cx));
         }
-        cx.post_callback(SHORT.on(here, others_go_on));
+        SHORT.on(here, others_go_on).post(cx);
     }
     // In the first rounds it is not known yet how long the events take.
     const ROUNDS: u32 = 30;
@@ -435,10 +435,10 @@ fn what_cannot_be_is_refused() {
         let payload = || alive.payload();
         let (one, two, three, four) = (payload(), payload(), payload(), payload());
         let back = [
-            reason(poster.with_all(&states[..], move |_, _cx| drop(one))),
-            reason(poster.read_all(&states[..], move |_, _cx| drop(two))),
-            reason(poster.ask_all(&states[..], move |_, _cx| drop(three))),
-            reason(poster.ask_read_all(&states[..], move |_, _cx| drop(four))),
+            reason(poster.try_with_all(&states[..], move |_, _cx| drop(one))),
+            reason(poster.try_read_all(&states[..], move |_, _cx| drop(two))),
+            reason(poster.try_ask_all(&states[..], move |_, _cx| drop(three))),
+            reason(poster.try_ask_read_all(&states[..], move |_, _cx| drop(four))),
         ];
         assert_eq!(back, [Some(why); 4]);
         assert_eq!(alive.count(), 0, "each closure came back");
@@ -446,7 +446,7 @@ fn what_cannot_be_is_refused() {
     // After the end the closure comes back.
     drop(one);
     let payload = alive.payload();
-    let refused = poster.with_all([&a], move |_, _cx| drop(payload));
+    let refused = poster.try_with_all([&a], move |_, _cx| drop(payload));
     assert!(matches!(
         refused,
         Err(Rejected {
@@ -584,17 +584,17 @@ fn each_has_a_name_and_a_time_of_its_own() {
                 move |cx: &Cx| seen.lock().unwrap().push(cx.handler())
             };
             let (first, second, third, fourth) = (note(), note(), note(), note());
-            cx.with_all_as(&TRANSFER, (&a, &b), move |_, cx| first(cx));
-            by.with_all_as(&TRANSFER, [&a, &b], move |_, cx| second(cx))
+            cx.with_all((&a.via(&TRANSFER), &b), move |_, cx| first(cx));
+            by.try_with_all([&a.via(&TRANSFER), &b], move |_, cx| second(cx))
                 .unwrap();
             // Of one color it is one event.
-            cx.with_all_as(&TRANSFER, [&a], move |_, cx| third(cx));
-            cx.read_all_as(&REPORT, [&a, &b], move |[a, b], cx| {
+            cx.with_all([&a.via(&TRANSFER)], move |_, cx| third(cx));
+            cx.read_all([&a.via(&REPORT), &b], move |[a, b], cx| {
                 assert_eq!((*a, *b), (10, 10));
                 fourth(cx);
             });
             let fifth = note();
-            by.read_all_as(&REPORT, (&a, &b), move |_, cx| fifth(cx))
+            by.try_read_all((&a.via(&REPORT), &b), move |_, cx| fifth(cx))
                 .unwrap();
         })
         .unwrap();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Bound, cores, eventually};
+use mely::Post;
 use mely::{Backlog, Bounded, Color, Colored, Handler, Poster, sim};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, Once};
@@ -56,7 +57,7 @@ impl Subscriber for Keeper {
         if let Some((poster, color)) = posts
             && told.get("color") == Some(&color.to_string())
         {
-            poster.post(Color::from(1), |_cx| ()).unwrap();
+            poster.try_post(Color::from(1), |_cx| ()).unwrap();
         }
         TOLD.lock().unwrap().push(told);
     }
@@ -94,11 +95,12 @@ fn slow_handlers() {
         .build()
         .unwrap()
         .run(move |cx| {
-            cx.post_callback(SLOW.on(color, move |_cx| {
+            SLOW.on(color, move |_cx| {
                 eventually("a slow handler is told", || {
                     !told("slow handler", color).is_empty()
                 });
-            }));
+            })
+            .post(cx);
         })
         .unwrap();
     let told = told("slow handler", color);
@@ -120,10 +122,12 @@ fn holds_and_their_ends() {
         .build()
         .unwrap()
         .run(move |cx| {
-            cx.post_callback(HOLDS.on(color, |cx| {
-                let hold = cx.hold();
-                cx.post(Color::from(3), move |_cx| hold.resume(|_cx| ()));
-            }));
+            HOLDS
+                .on(color, |cx| {
+                    let hold = cx.hold();
+                    cx.post(Color::from(3), move |_cx| hold.resume(|_cx| ()));
+                })
+                .post(cx);
         })
         .unwrap();
     let (held, over) = (told("hold", color), told("hold over", color));
@@ -141,7 +145,7 @@ fn refusals() {
     let color = Color::from(5_000_000_003);
     let runtime = cores(1).events_max(2).build().unwrap();
     let poster = runtime.poster();
-    while poster.post(color, |_cx| ()).is_ok() {}
+    while poster.try_post(color, |_cx| ()).is_ok() {}
     let outside = told("refused", color);
     assert_eq!(
         (outside.len(), outside[0]["limit"].as_str()),
@@ -188,9 +192,10 @@ fn steals_and_sleeps() {
         .run(move |cx| {
             for color in 0..200 {
                 cx.place(Color::from(base + color), 0);
-                cx.post_callback(MUCH.on(Color::from(base + color), |cx| {
+                MUCH.on(Color::from(base + color), |cx| {
                     sim::work(cx, Duration::from_micros(50));
-                }));
+                })
+                .post(cx);
             }
         })
         .unwrap();

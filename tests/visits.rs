@@ -64,9 +64,7 @@ fn computing(
             assert!(since.elapsed() < LONG, "nobody else has seen to it");
         }
     };
-    poster
-        .post_callback(handler.on(Color::from(99), busy))
-        .unwrap();
+    handler.on(Color::from(99), busy).try_post(poster).unwrap();
     begins.recv().unwrap();
     meanwhile();
     done.store(true, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
+use mely::Post;
 use mely::{Color, Cores, Cx, Handler, Runtime, SlowHandler, Stealing, sim};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,11 +68,12 @@ fn a_hook_that_panics_comes_out_of_run() {
         .unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         runtime.run(move |cx| {
-            cx.post_callback(SLOW.on(Color::from(1), move |cx| {
+            SLOW.on(Color::from(1), move |cx| {
                 let payload = given.payload();
                 cx.post(Color::from(1), move |_cx| drop(payload));
                 eventually("the end", || cx.stopping());
-            }));
+            })
+            .post(cx);
         })
     }));
     let message = outcome.unwrap_err();
@@ -91,12 +93,12 @@ fn a_hook_that_panics_cuts_a_simulation_short() {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         simulation.run(|cx| {
             let work = |cx: &mut Cx| sim::work(cx, Duration::from_secs(1));
-            cx.post_callback(SLOW.on(Color::from(1), work));
+            SLOW.on(Color::from(1), work).post(cx);
         })
     }));
     let message = outcome.unwrap_err();
     assert_eq!(*message.downcast::<String>().unwrap(), "slow is slow");
-    poster.post(Color::from(1), |_cx| ()).unwrap_err();
+    poster.try_post(Color::from(1), |_cx| ()).unwrap_err();
 }
 
 /// In virtual time: one report for each run over the limit, to within a quarter of it, and none for
@@ -120,7 +122,7 @@ fn runs_over_the_limit_are_reported_once_and_in_time() {
                     for _ in 0..runs {
                         // Posted before anybody knows how long they take: one batch.
                         let work = move |cx: &mut Cx| sim::work(cx, takes);
-                        cx.post_callback(SLOW.on(Color::from(1), work));
+                        SLOW.on(Color::from(1), work).post(cx);
                     }
                 })
                 .unwrap();
@@ -142,7 +144,7 @@ fn counters_add_up() {
     let observer = runtime.poster();
     let poster = runtime.poster();
     for i in 0..100 {
-        poster.post(Color::from(i), |_cx| ()).unwrap();
+        poster.try_post(Color::from(i), |_cx| ()).unwrap();
     }
     assert_eq!(observer.stats().events(), 0, "nothing runs before the run");
     assert_eq!(observer.stats().posts_foreign, 100);
@@ -155,7 +157,7 @@ fn counters_add_up() {
                 std::thread::sleep(Duration::from_millis(5));
                 cx.stop();
             });
-            cx.post_callback(work);
+            work.post(cx);
         })
         .unwrap();
     let stats = observer.stats();
@@ -196,9 +198,10 @@ fn steals_are_counted() {
             .run(|cx| {
                 for i in 0..200 {
                     // Even colors: all on core 0.
-                    cx.post_callback(SLOW.on(Color::from(2 * i), |_cx| {
+                    SLOW.on(Color::from(2 * i), |_cx| {
                         std::thread::sleep(Duration::from_micros(200));
-                    }));
+                    })
+                    .post(cx);
                 }
                 cx.stop();
             })
@@ -237,7 +240,7 @@ fn sleeping_and_waking_is_counted() {
         let parks = || poster.stats().cores.iter().map(|c| c.parks).sum::<u64>();
         for i in 0..10 {
             let before = parks();
-            poster.post(Color::from(i), |_cx| ()).unwrap();
+            poster.try_post(Color::from(i), |_cx| ()).unwrap();
             eventually("asleep again", || parks() > before);
         }
         poster.stop();
@@ -257,11 +260,12 @@ fn handlers_and_closures_have_names() {
         .unwrap()
         .run(|cx| {
             assert!(cx.handler().contains("handlers_and_closures_have_names"));
-            cx.post_callback(SLOW.on(Color::from(1), |cx| {
+            SLOW.on(Color::from(1), |cx| {
                 assert_eq!(cx.handler(), "slow");
                 assert_eq!(cx.color(), Color::from(1));
                 cx.stop();
-            }));
+            })
+            .post(cx);
         })
         .unwrap();
 }
@@ -283,7 +287,7 @@ fn waiting_events_are_counted_wherever_they_are() {
         // To a color that runs: 5, with as many of its own; to one that waits behind it: 7.
         for color in [5, 7] {
             for _ in 0..EACH {
-                poster.post(Color::from(color), |_cx| ()).unwrap();
+                poster.try_post(Color::from(color), |_cx| ()).unwrap();
             }
         }
         // The first event may still be posting, on the other core.

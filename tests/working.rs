@@ -4,6 +4,7 @@ mod common;
 
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Bound, cores, eventually};
+use mely::Post;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, Poster, Reason, Runtime, Stealing};
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ fn fixed(n: usize) -> Runtime {
 fn runs_on(poster: &Poster, color: u64) -> usize {
     let (tell, told) = channel();
     let event = move |cx: &mut Cx| tell.send(cx.core()).unwrap();
-    poster.post(Color::from(color), event).unwrap();
+    poster.try_post(Color::from(color), event).unwrap();
     told.recv_timeout(common::LONG).unwrap()
 }
 
@@ -140,12 +141,12 @@ fn a_core_that_works_again_steals() {
             entered.send(cx.core()).unwrap();
             released.recv().unwrap();
         };
-        poster.post(Color::from(2), blocks).unwrap();
+        poster.try_post(Color::from(2), blocks).unwrap();
         assert_eq!(inside.recv(), Ok(0));
         // Behind it, on the core that is inside of it.
         let (tell, told) = channel();
         let waits = move |cx: &mut Cx| tell.send(cx.core()).unwrap();
-        poster.post(Color::from(4), waits).unwrap();
+        poster.try_post(Color::from(4), waits).unwrap();
         poster.set_working_cores(2).unwrap();
         assert_eq!(told.recv_timeout(common::LONG), Ok(1));
         release.send(()).unwrap();
@@ -166,7 +167,7 @@ fn what_is_queued_behind_a_handler_moves_when_that_ends() {
             released.recv().unwrap();
             assert_eq!(cx.core(), 1, "it ends where it began");
         };
-        poster.post(Color::from(1), blocks).unwrap();
+        poster.try_post(Color::from(1), blocks).unwrap();
         inside.recv().unwrap();
         for event in 0..200 {
             let order = Arc::clone(&order);
@@ -175,7 +176,7 @@ fn what_is_queued_behind_a_handler_moves_when_that_ends() {
                 assert_eq!(cx.core(), 0);
                 order.lock().unwrap().push((color, event));
             };
-            poster.post(Color::from(color), queued).unwrap();
+            poster.try_post(Color::from(color), queued).unwrap();
         }
         poster.set_working_cores(1).unwrap();
         release.send(()).unwrap();
@@ -243,7 +244,7 @@ fn nothing_is_lost_or_overtaken_while_cores_come_and_go() {
                                     let again = move |_: &mut Cx| judge.ran((color, "own"), number);
                                     cx.post(cx.color(), again);
                                 };
-                                poster.post(Color::from(color), event).unwrap();
+                                poster.try_post(Color::from(color), event).unwrap();
                             }
                         }
                     })
@@ -345,14 +346,14 @@ fn timers_of_a_retired_core_fire() {
             tell.send(cx.timer(Duration::from_secs(3_600), never))
                 .unwrap();
         };
-        poster.post(Color::from(1), sets).unwrap();
+        poster.try_post(Color::from(1), sets).unwrap();
         let timer = told.recv().unwrap();
         poster.set_working_cores(1).unwrap();
         eventually("it is retired", || runs_on(poster, 1) == 0);
         let last = || fires.recv_timeout(common::LONG).unwrap();
         let fired = [last(), last(), last()];
         poster
-            .post(Color::from(3), move |cx: &mut Cx| timer.cancel(cx))
+            .try_post(Color::from(3), move |cx: &mut Cx| timer.cancel(cx))
             .unwrap();
         assert_eq!(runs_on(poster, 3), 0);
         fired
@@ -477,7 +478,7 @@ fn the_only_acceptor_goes_where_cores_work() {
                 tell.send(listener.local_addr()).unwrap();
                 listener.detach();
             };
-            poster.post(Color::from(3), listens).unwrap();
+            poster.try_post(Color::from(3), listens).unwrap();
             told
         };
         beside(runtime, move |poster| {
@@ -519,7 +520,7 @@ fn a_listener_is_closed_wherever_its_acceptors_are() {
                     tell.send(cx.listen(any_port(), acceptors, on_accept).unwrap())
                         .unwrap();
                 };
-                poster.post(Color::from(2), listens).unwrap();
+                poster.try_post(Color::from(2), listens).unwrap();
                 beside(runtime, move |poster| {
                     let listener = told.recv().unwrap();
                     let addr = listener.local_addr();

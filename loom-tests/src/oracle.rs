@@ -90,7 +90,7 @@ impl fmt::Debug for Event {
 /// Posts from a thread that is no core.
 pub trait Offers {
     /// # Errors
-    /// As [`Poster::post_callback`].
+    /// As [`Callback::try_post`].
     fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
         &self,
         callback: Callback<F>,
@@ -102,7 +102,7 @@ impl Offers for Poster {
         &self,
         callback: Callback<F>,
     ) -> Result<(), Rejected<Callback<F>>> {
-        self.post_callback(callback)
+        callback.try_post(self)
     }
 }
 
@@ -111,7 +111,7 @@ impl Offers for KeepAlive {
         &self,
         callback: Callback<F>,
     ) -> Result<(), Rejected<Callback<F>>> {
-        self.post_callback(callback)
+        callback.try_post(self)
     }
 }
 
@@ -133,7 +133,7 @@ impl Event {
         let past = history.with(|entries| entries.past);
         let bit = self.oracle.posted(color, self.payload.mark);
         history.with(|entries| entries.past |= bit);
-        cx.post_callback(self.callback(handler, color, bit, past));
+        self.callback(handler, color, bit, past).post(cx);
     }
 
     /// Posts from a thread that is no core. False: refused, because the runtime has ended.

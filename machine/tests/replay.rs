@@ -65,7 +65,7 @@ fn step(handler: &'static Handler, color: u64, left: u32) -> Step {
     let run = move |cx: &mut Cx| {
         work(cx, 10);
         if left > 1 {
-            cx.post_callback(step(handler, color, left - 1));
+            step(handler, color, left - 1).post(cx);
         }
     };
     handler.on(Color::from(color), Box::new(run))
@@ -75,7 +75,7 @@ fn step(handler: &'static Handler, color: u64, left: u32) -> Step {
 /// or sixteen cores, too: others have to steal them.
 fn chains(name: &str, handler: &'static Handler) -> Recording {
     recorded(name, 1, move |cx, _outside| {
-        (1..=8).for_each(|color| cx.post_callback(step(handler, 16 * color, 50)));
+        (1..=8).for_each(|color| step(handler, 16 * color, 50).post(cx));
     })
 }
 
@@ -92,7 +92,7 @@ fn ask(outside: Outside, client: u64, at_ns: u64, left: u32) {
                     ask(its, client, now_ns + 20_000, left - 1);
                 }
             });
-            cx.post_callback(answer);
+            answer.post(cx);
         })
     });
 }
@@ -208,7 +208,7 @@ fn penalties_are_recorded_and_replayed() {
         move |cx: &mut Cx, _outside: Outside| {
             for color in 1..=12 {
                 let handler = if color % 2 == 0 { handler } else { &STEP };
-                cx.post_callback(step(handler, 16 * color, 20));
+                step(handler, 16 * color, 20).post(cx);
             }
         }
     };
@@ -233,7 +233,7 @@ fn a_recording_from_threads_can_be_replayed() {
     let runtime = builder.record(&path, 8 << 20).build().unwrap();
     runtime
         .run(|cx| {
-            (1..=20).for_each(|color| cx.post_callback(step(&STEP, color, 10)));
+            (1..=20).for_each(|color| step(&STEP, color, 10).post(cx));
             let color = cx.unique_color();
             cx.post(color.color(), |cx| {
                 cx.timer(Duration::from_millis(1), step(&SORT, 3, 1));
@@ -298,8 +298,8 @@ fn more_cores_than_the_recording_can_use_are_said() {
     ));
     assert!(!says(4, "cores can work at a time"));
     let recording = recorded("one-color", 1, |cx, _outside| {
-        cx.post_callback(step(&STEP, 1, 90));
-        (2..5).for_each(|color| cx.post_callback(step(&STEP, color, 5)));
+        step(&STEP, 1, 90).post(cx);
+        (2..5).for_each(|color| step(&STEP, color, 5).post(cx));
     });
     let answer = answer(&recording, &epyc(), &on(4)).unwrap();
     let text = "no more than 1.2 of 4 cores can be of use";
@@ -313,7 +313,7 @@ fn more_cores_than_the_recording_can_use_are_said() {
 #[test]
 fn a_machine_with_fewer_cores_than_the_recording_says_so() {
     let recording = recorded("many", 12, |cx, _outside| {
-        (1..=12).for_each(|color| cx.post_callback(step(&STEP, color, 5)));
+        (1..=12).for_each(|color| step(&STEP, color, 5).post(cx));
     });
     let xeon = Machine::shipped("xeon-e5410").unwrap();
     let answer = answer(&recording, &xeon, &on(8)).unwrap();

@@ -35,7 +35,7 @@ impl Drop for Scratch {
 fn start(cx: &mut Cx) {
     for color in 0..300u64 {
         cx.place(Color::from(color), 0);
-        cx.post_callback(WORK.on(Color::from(color), move |cx| work(cx, 5)));
+        WORK.on(Color::from(color), move |cx| work(cx, 5)).post(cx);
     }
 }
 
@@ -48,9 +48,9 @@ fn work(cx: &mut Cx, left: u32) {
     }
     if cx.color().value() % 50 == 3 {
         let hold = cx.hold();
-        cx.post_callback(HELD.on(Color::from(7_000), move |_cx| drop(hold)));
+        HELD.on(Color::from(7_000), move |_cx| drop(hold)).post(cx);
     }
-    cx.post_callback(WORK.on(cx.color(), move |cx| work(cx, left - 1)));
+    WORK.on(cx.color(), move |cx| work(cx, left - 1)).post(cx);
 }
 
 fn real() -> Recording {

@@ -11,13 +11,8 @@ pub use self::gather::gather;
 pub use self::reply::{NoReply, Reply};
 
 use self::reply::ReplyCell;
-use crate::host::cx::accepted;
 use crate::host::inner::Inner;
-use crate::host::keep_alive::KeepAlive;
 use crate::host::panics::LateDrop;
-use crate::host::poster::Poster;
-use crate::host::quiesce::Until;
-use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Color, Cx};
 
@@ -31,12 +26,17 @@ pub(crate) struct Asked<R: Send + 'static> {
 impl<R: Send + 'static> Asked<R> {
     /// An event's part and the asker's, of an event of this runtime.
     pub(crate) fn new(inner: &Arc<Inner>) -> (Asked<R>, Reply<R>) {
+        Asked::of_runtime(Arc::as_ptr(inner).cast())
+    }
+
+    /// The same, of the runtime at this address.
+    pub(crate) fn of_runtime(runtime: *const ()) -> (Asked<R>, Reply<R>) {
         let cell = Arc::new(ReplyCell::new());
         let asked = Asked {
             cell: Some(Arc::clone(&cell)),
             begun: false,
         };
-        (asked, Reply::of(cell, Arc::as_ptr(inner).addr()))
+        (asked, Reply::of(cell, runtime.addr()))
     }
 
     /// This is what was asked for: of work that was not asked before whether anybody waits.
@@ -82,23 +82,12 @@ impl<R: Send + 'static> Drop for Asked<R> {
     }
 }
 
-fn ask<R, F>(poster: &Poster, until: Until, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
-where
-    F: FnOnce(&mut Cx) -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let (asked, reply) = Asked::new(&poster.inner);
-    let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
-    poster.post_wrapped_until(until, None, color, f, wrap)?;
-    Ok(reply)
-}
-
 impl Cx {
     /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
     /// return. This handler does not wait for it: see [`Reply::then`].
     ///
     /// # Panics
-    /// At the builder's limit of queued events; see [`try_ask`](Self::try_ask).
+    /// As [`post`](Self::post).
     ///
     /// ```
     /// use mely::{Color, Handler, Runtime};
@@ -119,67 +108,8 @@ impl Cx {
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
     {
-        accepted(self.try_ask(color, f))
-    }
-
-    /// Asks, or gives the closure back.
-    ///
-    /// # Errors
-    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
-    pub fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) -> R + Send + 'static,
-        R: Send + 'static,
-    {
         let (asked, reply) = Asked::new(&self.worker_ref().inner);
-        let wrap = |f| move |cx: &mut Cx| asked.run(cx, f);
-        self.post_wrapped(None, color, f, wrap)
-            .map_err(|f| Rejected::new(Reason::Full, f))?;
-        Ok(reply)
-    }
-}
-
-impl Poster {
-    /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
-    /// return.
-    ///
-    /// # Errors
-    /// As for [`post`](Self::post).
-    ///
-    /// ```
-    /// use mely::{Color, Runtime};
-    /// let runtime = Runtime::builder().build()?;
-    /// let poster = runtime.poster();
-    /// let asker = std::thread::spawn(move || {
-    ///     let mut reply = poster.ask(Color::from(4), |cx| cx.color().value() * 10)?;
-    ///     let answer = reply.recv();
-    ///     poster.stop();
-    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer?)
-    /// });
-    /// runtime.run(|_cx| ())?;
-    /// assert_eq!(asker.join().unwrap().unwrap(), 40);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        ask(self, Until::Stop, color, f)
-    }
-}
-
-impl KeepAlive {
-    /// Posts `f` to `color`, as [`post`](Self::post) does, and returns a handle for what it will
-    /// return.
-    ///
-    /// # Errors
-    /// As for [`post`](Self::post).
-    pub fn ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        ask(self.poster(), Until::End, color, f)
+        self.post(color, move |cx| asked.run(cx, f));
+        reply
     }
 }

@@ -290,7 +290,7 @@ impl<R: Send> Replies<R> for ReplyCell<R> {
     }
 }
 
-/// A handle for what an event will return: [`Cx::ask`], [`Poster::ask`],
+/// A handle for what an event will return: [`Cx::ask`], [`Post::try_ask`](crate::Post::try_ask),
 /// [`Colored::ask`](crate::Colored::ask). Nothing in the runtime ever waits for it: a color that
 /// waited for another one might share its slot, and wait for itself.
 ///
@@ -426,10 +426,10 @@ impl<R: Send + 'static> Reply<R> {
     /// Waits for the reply, at most for this time. It can be waited for again.
     ///
     /// ```
-    /// use mely::{Color, NoReply, Runtime};
+    /// use mely::{Post, Color, NoReply, Runtime};
     /// use std::time::Duration;
     /// let runtime = Runtime::builder().build()?;
-    /// let mut reply = runtime.poster().ask(Color::from(4), |_cx| 5)?;
+    /// let mut reply = runtime.poster().try_ask(Color::from(4), |_cx| 5)?;
     /// // The run has not begun.
     /// let early = reply.recv_timeout(Duration::from_millis(1));
     /// assert_eq!(early, Err(NoReply::TimedOut));

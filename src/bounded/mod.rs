@@ -84,7 +84,7 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 ///     // The closure is posted later, when there is room for it.
 ///     let on_room = move |cx: &mut Cx, room: Permit<String>| {
 ///         let log = room.bounded().clone();
-///         room.post(cx, line).unwrap();
+///         room.try_post(cx, line).unwrap();
 ///         log.state().post(cx, move |log, _cx| finish.finish(log.clone()));
 ///     };
 ///     log.on_room(cx, ROOM.on_value(Color::from(7), on_room)).unwrap();
@@ -94,6 +94,8 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 /// ```
 pub struct Bounded<T: Send + 'static> {
     cell: Arc<BoundedCell<T>>,
+    /// The handler of the events that are posted through this handle.
+    handler: Option<&'static Handler>,
 }
 
 struct BoundedCell<T: Send + 'static> {
@@ -116,6 +118,7 @@ impl<T: Send + 'static> Bounded<T> {
     pub fn new(state: Colored<T>, backlog: Backlog) -> Bounded<T> {
         let permits = Permits::new(backlog.events_max());
         Bounded {
+            handler: state.handler(),
             cell: Arc::new(BoundedCell {
                 state,
                 backlog,
@@ -124,6 +127,15 @@ impl<T: Send + 'static> Bounded<T> {
                 shed: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
             }),
+        }
+    }
+
+    /// Returns a handle of the same bound whose events run under `handler`; see [`Colored::via`].
+    #[must_use]
+    pub fn via(&self, handler: &'static Handler) -> Bounded<T> {
+        Bounded {
+            handler: Some(handler),
+            ..self.clone()
         }
     }
 
@@ -177,39 +189,17 @@ impl<T: Send + 'static> Bounded<T> {
     {
         let f = self.state().unless_poisoned(f)?;
         match self.take() {
-            Some(permit) => Ok(permit.post(by, f)?),
+            Some(permit) => Ok(permit.try_post(by, f)?),
             None => Err(self.no_room(by, f)),
         }
     }
 
-    /// Like [`try_post`](Self::try_post), under a handler.
-    ///
-    /// # Errors
-    /// As [`try_post`](Self::try_post).
-    pub fn try_post_as<P, F>(
-        &self,
-        by: &P,
-        handler: &'static Handler,
-        f: F,
-    ) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-    {
-        let f = self.state().unless_poisoned(f)?;
-        match self.take() {
-            Some(permit) => Ok(permit.post_as(by, handler, f)?),
-            None => Err(self.no_room(by, f)),
-        }
-    }
-
-    /// Like [`try_post_as`](Self::try_post_as), with a *drop callback*: if the event is shed,
+    /// Like [`try_post`](Self::try_post), with a *drop callback*: if the event is shed,
     /// `shed` runs in the color instead of `f`, and `f` is dropped after it.
     ///
     /// ```
-    /// use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Runtime};
+    /// use mely::{Backlog, Bounded, Color, Colored, Cx, Runtime};
     /// use std::time::Duration;
-    /// static SERVE: Handler = Handler::new("serve");
     /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let shard = Colored::new(cx, Color::from(9), ());
     ///     let backlog = Backlog::events(8).shed_older_than(Duration::from_millis(1));
@@ -218,7 +208,7 @@ impl<T: Send + 'static> Bounded<T> {
     ///     shard.state().post(cx, |_, _cx| std::thread::sleep(Duration::from_millis(2)));
     ///     let busy = finish.clone();
     ///     let serve = move |_: &mut (), _cx: &mut Cx| finish.finish("served");
-    ///     let posted = shard.try_post_or(cx, &SERVE, serve, move |_, _cx, shed| {
+    ///     let posted = shard.try_post_or(cx, serve, move |_, _cx, shed| {
     ///         assert!(shed.waited > Duration::from_millis(1));
     ///         busy.finish("busy");
     ///     });
@@ -230,13 +220,7 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post), with both closures.
-    pub fn try_post_or<P, F, S>(
-        &self,
-        by: &P,
-        handler: &'static Handler,
-        f: F,
-        shed: S,
-    ) -> Result<(), Rejected<(F, S)>>
+    pub fn try_post_or<P, F, S>(&self, by: &P, f: F, shed: S) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -244,7 +228,7 @@ impl<T: Send + 'static> Bounded<T> {
     {
         let (f, shed) = self.state().unless_poisoned((f, shed))?;
         match self.take() {
-            Some(permit) => Ok(permit.post_or(by, handler, f, shed)?),
+            Some(permit) => Ok(permit.try_post_or(by, f, shed)?),
             None => Err(self.no_room(by, (f, shed))),
         }
     }
@@ -430,6 +414,7 @@ impl<T: Send + 'static> Clone for Bounded<T> {
     fn clone(&self) -> Bounded<T> {
         Bounded {
             cell: Arc::clone(&self.cell),
+            handler: self.handler,
         }
     }
 }
@@ -483,37 +468,19 @@ impl<T: Send + 'static> Permit<T> {
     ///
     /// # Errors
     /// As [`Colored::try_post`]. The closure comes back, and the room goes to the next in the line.
-    pub fn post<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
+    pub fn try_post<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(by, None, f)
+        self.post_event(by, f)
     }
 
-    /// Like [`post`](Self::post), under a handler.
+    /// Like [`try_post`](Self::try_post), with a drop callback; see [`Bounded::try_post_or`].
     ///
     /// # Errors
-    /// As [`post`](Self::post).
-    pub fn post_as<P, F>(self, by: &P, handler: &'static Handler, f: F) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-    {
-        self.post_event(by, Some(handler), f)
-    }
-
-    /// Like [`post_as`](Self::post_as), with a drop callback; see [`Bounded::try_post_or`].
-    ///
-    /// # Errors
-    /// As [`post`](Self::post), with both closures.
-    pub fn post_or<P, F, S>(
-        self,
-        by: &P,
-        handler: &'static Handler,
-        f: F,
-        shed: S,
-    ) -> Result<(), Rejected<(F, S)>>
+    /// As [`try_post`](Self::try_post), with both closures.
+    pub fn try_post_or<P, F, S>(self, by: &P, f: F, shed: S) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -532,15 +499,10 @@ impl<T: Send + 'static> Permit<T> {
                 }
             }
         };
-        self.post_wrapped(by, Some(handler), (f, shed), event)
+        self.post_wrapped(by, (f, shed), event)
     }
 
-    fn post_event<P, F>(
-        self,
-        by: &P,
-        handler: Option<&'static Handler>,
-        f: F,
-    ) -> Result<(), Rejected<F>>
+    fn post_event<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
@@ -551,14 +513,13 @@ impl<T: Send + 'static> Permit<T> {
                 (_, Some(_)) => drop(f),
             }
         };
-        self.post_wrapped(by, handler, f, event)
+        self.post_wrapped(by, f, event)
     }
 
     /// Posts the event that `event` makes of the permit and `f`, or gives `f` back.
     fn post_wrapped<P, F, G>(
         self,
         by: &P,
-        handler: Option<&'static Handler>,
         f: F,
         event: impl FnOnce(Permit<T>, u64, F) -> G,
     ) -> Result<(), Rejected<F>>
@@ -584,7 +545,10 @@ impl<T: Send + 'static> Permit<T> {
             }
             event(permit, posted_ns, f)
         };
-        bounded.cell.state.post_wrapped(by, handler, f, wrap)
+        bounded
+            .cell
+            .state
+            .post_wrapped(by, bounded.handler, f, wrap)
     }
 
     /// What the event does first: the permit is given back. Returns the handle, and what is known

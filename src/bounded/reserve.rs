@@ -35,10 +35,10 @@ impl<T: Send + 'static> Bounded<T> {
     ///         for n in 1..=100 {
     ///             // Never more than four wait, whatever is read faster than it is added.
     ///             let room = sum.reserve().await;
-    ///             with_cx(|cx| room.post(cx, move |sum, _cx| *sum += n)).unwrap();
+    ///             with_cx(|cx| room.try_post(cx, move |sum, _cx| *sum += n)).unwrap();
     ///         }
     ///         let room = sum.reserve().await;
-    ///         with_cx(|cx| room.post(cx, move |sum, _cx| finish.finish(*sum))).unwrap();
+    ///         with_cx(|cx| room.try_post(cx, move |sum, _cx| finish.finish(*sum))).unwrap();
     ///     })
     ///     .detach();
     /// })?;
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Bounded<T> {
             });
         }
         match self.wait(until_of(by, self.inner()), timeout) {
-            Ok(permit) => Ok(permit.post(by, f)?),
+            Ok(permit) => Ok(permit.try_post(by, f)?),
             Err(NoPermit::Ended) => Err(Rejected {
                 reason: Reason::Ended,
                 value: f,

@@ -1,6 +1,7 @@
 //! Handles that do not keep the state.
 
 use super::{Colored, ColoredCell};
+use crate::Handler;
 use crate::sync::{CountedArc, CountedWeak};
 use std::fmt;
 
@@ -43,6 +44,7 @@ use std::fmt;
 /// ```
 pub struct WeakColored<T: Send + 'static> {
     cell: CountedWeak<ColoredCell<T>>,
+    handler: Option<&'static Handler>,
 }
 
 impl<T: Send + 'static> Colored<T> {
@@ -50,6 +52,7 @@ impl<T: Send + 'static> Colored<T> {
     pub fn downgrade(&self) -> WeakColored<T> {
         WeakColored {
             cell: CountedArc::downgrade(&self.cell),
+            handler: self.handler,
         }
     }
 }
@@ -62,7 +65,10 @@ impl<T: Send + 'static> WeakColored<T> {
     /// is dropped as [`Colored`] says.
     pub fn upgrade(&self) -> Option<Colored<T>> {
         let cell = self.cell.upgrade()?;
-        Some(Colored { cell })
+        Some(Colored {
+            cell,
+            handler: self.handler,
+        })
     }
 }
 
@@ -70,6 +76,7 @@ impl<T: Send + 'static> Clone for WeakColored<T> {
     fn clone(&self) -> Self {
         WeakColored {
             cell: CountedWeak::clone(&self.cell),
+            handler: self.handler,
         }
     }
 }

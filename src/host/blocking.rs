@@ -24,9 +24,9 @@ use std::time::Duration;
 /// runtime.run(|cx| {
 ///     let (go, wait) = channel::<()>();
 ///     let done = Callback::anonymous_value(Color::from(7), |cx, _| cx.stop());
-///     let first = cx.blocking(move || wait.recv(), done).expect("there is room");
+///     let first = cx.try_blocking(move || wait.recv(), done).expect("there is room");
 ///     let never = Callback::anonymous_value(Color::from(7), |_cx, ()| unreachable!());
-///     let second = cx.blocking(|| (), never).expect("there is room");
+///     let second = cx.try_blocking(|| (), never).expect("there is room");
 ///     // The only thread has the first.
 ///     assert!(second.cancel());
 ///     drop(go);
@@ -215,14 +215,14 @@ impl Cx {
     ///         finish.finish(text.map_or(0, |text| text.len()));
     ///     });
     ///     let work = || std::fs::read_to_string("/proc/self/stat");
-    ///     if let Err(refused) = cx.blocking(work, loaded) {
+    ///     if let Err(refused) = cx.try_blocking(work, loaded) {
     ///         eprintln!("{refused}"); // `refused.value`: the closure and the callback
     ///     }
     /// })?;
     /// assert!(bytes > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn blocking<T, W, F>(
+    pub fn try_blocking<T, W, F>(
         &self,
         work: W,
         callback: Callback<F>,
@@ -237,12 +237,12 @@ impl Cx {
 }
 
 impl Poster {
-    /// Runs `work` on a thread of the runtime's own; see [`Cx::blocking`]. What is given before the
+    /// Runs `work` on a thread of the runtime's own; see [`Cx::try_blocking`]. What is given before the
     /// run begins with it.
     ///
     /// # Errors
-    /// As [`Cx::blocking`]; [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop.
-    pub fn blocking<T, W, F>(
+    /// As [`Cx::try_blocking`]; [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop.
+    pub fn try_blocking<T, W, F>(
         &self,
         work: W,
         callback: Callback<F>,
@@ -266,11 +266,11 @@ impl Poster {
 }
 
 impl KeepAlive {
-    /// Runs `work` on a thread of the runtime's own; see [`Cx::blocking`].
+    /// Runs `work` on a thread of the runtime's own; see [`Cx::try_blocking`].
     ///
     /// # Errors
-    /// As [`Cx::blocking`]; [`Reason::Ended`](crate::Reason::Ended) only if the run was cut short.
-    pub fn blocking<T, W, F>(
+    /// As [`Cx::try_blocking`]; [`Reason::Ended`](crate::Reason::Ended) only if the run was cut short.
+    pub fn try_blocking<T, W, F>(
         &self,
         work: W,
         callback: Callback<F>,

@@ -6,7 +6,6 @@ use super::poster::Poster;
 use super::source::AtEnd;
 pub use super::unique::UniqueColor;
 use super::worker::Worker;
-use crate::callback::Callback;
 use crate::color::CoreId;
 use crate::event::node::{Sort, is_boxed};
 use crate::event::profile::Begun;
@@ -38,7 +37,7 @@ impl Cx {
     /// wrote is visible to what runs after it by these rules, on whatever core.
     ///
     /// # Panics
-    /// At the builder's limit of queued events; see [`try_post`](Self::try_post).
+    /// At the builder's limit of queued events; see [`Post::try_post`](crate::Post::try_post).
     ///
     /// ```
     /// use mely::{Color, Runtime};
@@ -54,56 +53,22 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if const { is_boxed::<F>() } {
-            return accepted(self.post_boxed(None, color, f, |f| f));
-        }
-        if let Err(f) = self.post_wrapped(None, color, f, |f| f) {
-            full(f);
-        }
+        self.post_event(None, color, f);
     }
 
-    /// Posts a callback: a closure under a [`Handler`], whose annotations then count.
-    ///
-    /// # Panics
-    /// At the builder's limit of queued events; see [`try_post_callback`](Self::try_post_callback).
+    /// Posts `f` under a handler.
     #[inline]
     #[track_caller]
-    pub fn post_callback<F>(&self, callback: Callback<F>)
+    pub(crate) fn post_event<F>(&self, handler: Option<&'static Handler>, color: Color, f: F)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let Callback { handler, color, f } = callback;
+        if const { is_boxed::<F>() } {
+            return accepted(self.post_boxed(handler, color, f, |f| f));
+        }
         if let Err(f) = self.post_wrapped(handler, color, f, |f| f) {
             full(f);
         }
-    }
-
-    /// Posts, or gives the closure back.
-    ///
-    /// # Errors
-    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
-    pub fn try_post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_wrapped(None, color, f, |f| f)
-            .map_err(|f| Rejected::new(Reason::Full, f))
-    }
-
-    /// Posts a callback, or gives it back.
-    ///
-    /// # Errors
-    /// As [`try_post`](Self::try_post).
-    pub fn try_post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let Callback { handler, color, f } = callback;
-        self.post_wrapped(handler, color, f, |f| f)
-            .map_err(|f| Rejected {
-                reason: Reason::Full,
-                value: Callback::new(handler, color, f),
-            })
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.

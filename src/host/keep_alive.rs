@@ -4,10 +4,6 @@
 //! waits for one that is gone, is in [`super::quiesce`].
 
 use super::poster::Poster;
-use super::quiesce::Until;
-use crate::callback::Callback;
-use crate::rejected::Rejected;
-use crate::{Color, Cx};
 use std::fmt;
 
 /// Keeps a runtime from ending, for as long as it or a clone of it exists.
@@ -26,7 +22,7 @@ use std::fmt;
 /// then on posts through them are refused. A panic that stops the runtime does not wait for them
 /// either.
 ///
-/// Made by [`Cx::keep_alive`], which never fails, by [`Poster::keep_alive`] before the end, and by
+/// Made by [`Cx::keep_alive`](crate::Cx::keep_alive), which never fails, by [`Poster::keep_alive`] before the end, and by
 /// `clone`, which always works. Each is counted in a word that all threads share, which costs about
 /// as much as a post from another thread. One that is leaked, or is in the state of a
 /// [`Colored`](crate::Colored) that is not dropped before, keeps the runtime until it was asked to
@@ -35,16 +31,16 @@ use std::fmt;
 /// Events posted through it are in the order of a [`Poster`]'s: those of one thread to one color,
 /// through whichever of both, run in the order of the posts. A thread that a handler has started,
 /// or told something by means of its own, posts after what that handler had posted only if that was
-/// flushed ([`Cx::flush`]); [`Cx::blocking`] sees to that itself. A keep-alive can be given
+/// flushed ([`Cx::flush`](crate::Cx::flush)); [`Cx::try_blocking`](crate::Cx::try_blocking) sees to that itself. A keep-alive can be given
 /// wherever `&impl Post` is asked for.
 ///
 /// ```
-/// use mely::{Color, Runtime};
+/// use mely::{Color, Post, Runtime};
 /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let keep_alive = cx.keep_alive();
 ///     std::thread::spawn(move || {
 ///         let answer = 6 * 7; // takes a while
-///         let delivered = keep_alive.post(Color::from(7), move |_cx| finish.finish(answer));
+///         let delivered = keep_alive.try_post(Color::from(7), move |_cx| finish.finish(answer));
 ///         assert!(delivered.is_ok(), "although the runtime was asked to stop");
 ///     });
 ///     cx.stop();
@@ -61,31 +57,6 @@ impl KeepAlive {
     /// Of the runtime of `poster`, which has counted it.
     pub(crate) fn counted(poster: Poster) -> KeepAlive {
         KeepAlive { poster }
-    }
-
-    /// Posts `f` to `color`; see [`Cx::post`].
-    ///
-    /// # Errors
-    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events. [`Reason::Ended`](crate::Reason::Ended) only if
-    /// the run was cut short: by its deadline, a panic, or the drop of a runtime that never ran.
-    /// Both give the closure back.
-    pub fn post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.poster
-            .post_wrapped_until(Until::End, None, color, f, |f| f)
-    }
-
-    /// Posts a callback: [`post`](Self::post) under a handler.
-    ///
-    /// # Errors
-    /// As for [`post`](Self::post).
-    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.poster.post_callback_until(Until::End, callback)
     }
 
     /// A poster of the same runtime, which keeps nothing from ending.

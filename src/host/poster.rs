@@ -4,7 +4,6 @@ use super::inner::Inner;
 use super::keep_alive::KeepAlive;
 use super::quiesce::Until;
 use super::worker::{is_inside, lend_current};
-use crate::callback::Callback;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Sort, is_boxed};
 use crate::memory::boxed;
@@ -31,11 +30,11 @@ use std::fmt;
 /// before the post keeps the causal order.
 ///
 /// ```
-/// use mely::{Color, Runtime};
+/// use mely::{Color, Post, Runtime};
 /// let runtime = Runtime::builder().build()?;
 /// let poster = runtime.poster();
 /// std::thread::spawn(move || {
-///     if let Err(refused) = poster.post(Color::from(7), |cx| cx.stop()) {
+///     if let Err(refused) = poster.try_post(Color::from(7), |cx| cx.stop()) {
 ///         eprintln!("{refused}"); // and `refused.value` is the closure
 ///     }
 /// });
@@ -59,65 +58,6 @@ impl Poster {
         Poster {
             inner: share(inner),
         }
-    }
-
-    /// Posts `f` to `color`; see [`Cx::post`].
-    ///
-    /// # Errors
-    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop, [`Reason::Full`](crate::Reason::Full) at the
-    /// builder's limit of queued events. Both give the closure back.
-    pub fn post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_wrapped(None, color, f, |f| f)
-    }
-
-    /// Posts a callback: [`post`](Self::post) under a handler.
-    ///
-    /// # Errors
-    /// As for [`post`](Self::post).
-    pub fn post_callback<F>(&self, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_callback_until(Until::Stop, callback)
-    }
-
-    pub(crate) fn post_callback_until<F>(
-        &self,
-        until: Until,
-        callback: Callback<F>,
-    ) -> Result<(), Rejected<Callback<F>>>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let Callback { handler, color, f } = callback;
-        let again = |f| Callback::new(handler, color, f);
-        self.post_wrapped_until(until, handler, color, f, |f| f)
-            .map_err(|error| match error {
-                Rejected {
-                    reason: Reason::Ended,
-                    value: f,
-                } => Rejected {
-                    reason: Reason::Ended,
-                    value: again(f),
-                },
-                Rejected {
-                    reason: Reason::Full,
-                    value: f,
-                } => Rejected {
-                    reason: Reason::Full,
-                    value: again(f),
-                },
-                Rejected {
-                    reason: refused,
-                    value: f,
-                } => Rejected {
-                    reason: refused,
-                    value: again(f),
-                },
-            })
     }
 
     /// Keeps the runtime from ending; see [`KeepAlive`].
@@ -476,9 +416,9 @@ impl Poster {
     /// let poster = runtime.poster();
     /// runtime.run(|cx| {
     ///     for i in 0..1_000u64 {
-    ///         cx.post_callback(PARSE.on(Color::from(i), move |_cx| {
+    ///         PARSE.on(Color::from(i), move |_cx| {
     ///             std::hint::black_box((0..i).sum::<u64>());
-    ///         }));
+    ///         }).post(cx);
     ///     }
     ///     cx.stop();
     /// })?;
@@ -509,7 +449,7 @@ impl fmt::Debug for Poster {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Cores, Runtime};
+    use crate::{Cores, Post, Runtime};
 
     /// Who tries again while the queues are full is to learn that it is in vain.
     #[test]
@@ -517,7 +457,7 @@ mod tests {
         let builder = Runtime::builder().cores(Cores::Count(1)).events_max(1);
         let runtime = builder.build().unwrap();
         let poster = runtime.poster();
-        let post = || poster.post(Color::from(1), |_cx| ());
+        let post = || poster.try_post(Color::from(1), |_cx| ());
         while post().is_ok() {}
         assert!(matches!(
             post(),

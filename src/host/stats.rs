@@ -44,7 +44,7 @@ pub struct Stats {
     /// Times somebody found no room in a bounded color, and did not wait for it or not long enough;
     /// see [`Bounded::refused`](crate::Bounded::refused), which says it of one bound.
     pub events_refused: u64,
-    /// Blocking work; see [`Cx::blocking`](crate::Cx::blocking).
+    /// Blocking work; see [`Cx::try_blocking`](crate::Cx::try_blocking).
     pub blocking: BlockingStats,
     /// How far the recording is, if the run is recorded
     /// ([`Builder::record`](crate::Builder::record)).
@@ -53,7 +53,7 @@ pub struct Stats {
     pub event_bytes: usize,
 }
 
-/// What has become of blocking work; see [`Cx::blocking`](crate::Cx::blocking).
+/// What has become of blocking work; see [`Cx::try_blocking`](crate::Cx::try_blocking).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockingStats {
@@ -343,6 +343,7 @@ impl Inner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Post;
     use crate::topology::Topology;
     use crate::{Cores, Runtime};
 
@@ -376,7 +377,7 @@ mod tests {
         let runtime = builder.oversubscribe(true).build().unwrap();
         let observer = runtime.poster();
         for color in 0..5 {
-            let posted = runtime.poster().post(Color::from(color), |_cx| ());
+            let posted = runtime.poster().try_post(Color::from(color), |_cx| ());
             assert!(posted.is_ok());
         }
         let stats = observer.stats();

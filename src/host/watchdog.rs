@@ -279,7 +279,7 @@ mod tests {
             let (runtime, told) = runtime(Some(LIMIT));
             // Makes the handler known.
             let callback = SLOW.on(Color::from(1), |_cx| ());
-            runtime.poster().post_callback(callback).unwrap();
+            callback.try_post(&runtime.poster()).unwrap();
             let mut profiles = runtime.inner.shared.profiles.iter();
             let (profile, _) = profiles.find(|(_, known)| known.name() == "slow").unwrap();
             drop(profiles);

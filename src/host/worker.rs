@@ -556,6 +556,7 @@ fn relax(core: &Core, oversubscribed: bool) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Post;
     use crate::host::source::silence::Silence;
     use crate::sync::relaxed::AtomicU64;
     use crate::{Color, Cores, Runtime};
@@ -593,7 +594,7 @@ mod tests {
 
         fn post(&self) {
             let poster = self.runtime.poster();
-            poster.post(Color::from(1), |_cx| ()).unwrap();
+            poster.try_post(Color::from(1), |_cx| ()).unwrap();
         }
 
         /// Whether it is marked as asleep: in the list of sleepers, and in the word of its pokes.

@@ -142,6 +142,7 @@ impl Attached for Registry {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::Registry;
+    use crate::Post;
     use crate::net::tests::{listening, settle};
     use crate::net::{Acceptors, Incoming, RecvBuf, Stream};
     use crate::sim::Step;
@@ -205,7 +206,7 @@ mod tests {
                 .unwrap()
                 .detach();
         };
-        poster.post(Color::from(1), again).unwrap();
+        poster.try_post(Color::from(1), again).unwrap();
         while simulation.step() != Step::Stalled {}
         let listeners = registry.listeners.lock().unwrap();
         let counts: Vec<_> = listeners.iter().map(Weak::strong_count).collect();

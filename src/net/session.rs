@@ -430,6 +430,7 @@ impl Cx {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::Post;
     use crate::net::tests::{Drops, Witness, listening, settle};
     use crate::net::{SimCall, SimClient};
     use crate::sim::Simulation;
@@ -459,7 +460,7 @@ mod tests {
             (Then::Continue, |_, client, _| client.shutdown_write()),
             (Then::Continue, |simulation, _, link| {
                 let close = |_: &mut Fixed, cx: &mut Cx, stream: &Stream| stream.close(cx);
-                link.post(&simulation.poster(), close).unwrap();
+                link.try_post(&simulation.poster(), close).unwrap();
             }),
             (Then::Continue, |simulation, _, link| {
                 // With an event of the session's that is left behind its end.
@@ -468,7 +469,7 @@ mod tests {
                     again.post(cx, |_, _, _| unreachable!());
                     stream.abort(cx);
                 };
-                link.post(&simulation.poster(), end).unwrap();
+                link.try_post(&simulation.poster(), end).unwrap();
             }),
         ];
         for (then, end) in ends {
@@ -689,7 +690,7 @@ mod tests {
             }),
             ("callback of blocking work", |cx, stream, _| {
                 let done = Callback::anonymous_value(OWNERS, move |_, ()| drop(stream));
-                cx.blocking(|| panic!("planted"), done).unwrap();
+                cx.try_blocking(|| panic!("planted"), done).unwrap();
             }),
             ("task of a task", |cx, stream, _| {
                 let its = async move {
@@ -773,7 +774,7 @@ mod tests {
             client.write_all(b"!").unwrap();
             settle(&mut simulation);
             // It is being closed: nothing else reaches it any more.
-            link.post(&poster, |_, _, _| unreachable!()).unwrap();
+            link.try_post(&poster, |_, _, _| unreachable!()).unwrap();
             settle(&mut simulation);
             assert!(!link.is_gone());
             if stops {
@@ -844,17 +845,17 @@ mod tests {
                     stream.shutdown_write(cx).unwrap();
                 }
             };
-            link.post(&poster, write).unwrap();
+            link.try_post(&poster, write).unwrap();
             settle(&mut simulation);
             let late = |_: &mut Stays, cx: &mut Cx, stream: &Stream| {
                 stream.shutdown_write(cx).unwrap();
             };
-            link.post(&poster, late).unwrap();
+            link.try_post(&poster, late).unwrap();
             settle(&mut simulation);
             let read = client.read(&mut [0; 8]);
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::WouldBlock);
             let close = |_: &mut Stays, cx: &mut Cx, stream: &Stream| stream.close(cx);
-            link.post(&poster, close).unwrap();
+            link.try_post(&poster, close).unwrap();
             settle(&mut simulation);
             let read = client.read(&mut [0; 8]);
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
@@ -875,7 +876,7 @@ mod tests {
         let mut here = Runtime::builder().simulate(2).unwrap();
         here.run(move |cx| {
             let never = |_: &mut Stays, _: &mut Cx, _: &Stream| unreachable!();
-            cx.post_callback(link.on(&SERVE, never));
+            link.on(&SERVE, never).post(cx);
             // The other runtime takes no more; through `post` that would be a panic.
             let refused = link.try_post(cx, never);
             assert!(
@@ -916,7 +917,7 @@ mod tests {
         let serve = move |cx: &mut Cx| {
             stream.serve(cx, &SERVE, |_, _, _| Stays(tell)).unwrap();
         };
-        simulation.poster().post(color, serve).unwrap();
+        simulation.poster().try_post(color, serve).unwrap();
         settle(&mut simulation);
         let _ = its.write_all(b"!");
         settle(&mut simulation);

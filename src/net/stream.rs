@@ -683,6 +683,7 @@ impl fmt::Debug for Stream {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::Post;
     use crate::net::SimClient;
     use crate::net::tests::{Drops, listening, settle};
     use crate::sim::Simulation;
@@ -709,7 +710,7 @@ mod tests {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        simulation.poster().post(color, f).unwrap();
+        simulation.poster().try_post(color, f).unwrap();
         settle(simulation);
     }
 

@@ -243,8 +243,7 @@ impl Builder {
     /// fit in every case; what cores and other threads have in stock comes on top, which is a
     /// thirty-second of them, or two of each of these sizes for each core and as many for all other
     /// threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
-    /// [`Cx::try_post`](crate::Cx::try_post) and [`Poster::post`](crate::Poster::post) give the
-    /// closure back. What the network brings waits, but for 64 events. Timers fire beyond the
+    /// [`Post::try_post`](crate::Post::try_post) gives the closure back. What the network brings waits, but for 64 events. Timers fire beyond the
     /// limit, and so do results of blocking work and the runtime's own events, such as the first of
     /// a run, and the drop of state in its color.
     pub fn events_max(mut self, events: usize) -> Builder {
@@ -342,7 +341,7 @@ impl Builder {
         self
     }
 
-    /// Most threads for blocking work ([`Cx::blocking`](crate::Cx::blocking)); 64 by default, and
+    /// Most threads for blocking work ([`Cx::try_blocking`](crate::Cx::try_blocking)); 64 by default, and
     /// from 1 to 1,024. None is there before there is work for it. They mostly wait, so there may
     /// be many more than processors.
     pub fn blocking_threads_max(mut self, threads: usize) -> Builder {
@@ -386,7 +385,7 @@ impl Builder {
     ///     for _ in 0..3 {
     ///         let done = Callback::anonymous_value(Color::from(1), |_cx, ()| ());
     ///         let sleep = || std::thread::sleep(Duration::from_millis(10));
-    ///         cx.blocking(sleep, done).expect("4,096 have room");
+    ///         cx.try_blocking(sleep, done).expect("4,096 have room");
     ///     }
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -451,7 +450,7 @@ impl Builder {
     /// let builder = builder.on_drain(|unfinished| eprintln!("{unfinished}"));
     /// let error = builder.build()?.run(|cx| {
     ///     let forgets_the_stop = async { sleep(Duration::from_secs(3_600)).await };
-    ///     cx.spawn_as(&WRITER, Color::from(7), forgets_the_stop).detach();
+    ///     WRITER.spawn(cx, Color::from(7), forgets_the_stop).detach();
     ///     cx.stop();
     /// });
     /// let text = error.unwrap_err().to_string();

@@ -63,7 +63,7 @@
 //! threads, addresses. A test that repeats itself keeps clear of those.
 //! [`Simulation::fingerprint`] tells whether two runs were the same.
 //!
-//! [Blocking work](crate::Cx::blocking) runs as events of virtual threads; the seed decides which is
+//! [Blocking work](crate::Cx::try_blocking) runs as events of virtual threads; the seed decides which is
 //! over first. It takes no virtual time.
 //!
 //! # What is checked on the way
@@ -231,12 +231,12 @@ impl Simulation {
     /// clients of the simulated network or posts from outside in between.
     ///
     /// ```
-    /// use mely::{Color, Runtime, sim::Step};
+    /// use mely::{Post, Color, Runtime, sim::Step};
     /// let mut simulation = Runtime::builder().simulate(7)?;
     /// simulation.start(|_cx| ())?;
     /// let poster = simulation.poster();
     /// while simulation.step() != Step::Stalled {}
-    /// poster.post(Color::from(1), |cx| cx.stop())?;
+    /// poster.try_post(Color::from(1), |cx| cx.stop())?;
     /// while simulation.step() != Step::Ended {}
     /// simulation.end()?;
     /// assert_eq!(simulation.stats().events(), 2);

@@ -21,7 +21,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs `work` on a thread of the runtime, and returns what it returns; see [`Cx::blocking`]. The
+/// Runs `work` on a thread of the runtime, and returns what it returns; see [`Cx::try_blocking`]. The
 /// task waits, its core does not.
 ///
 /// A panic of the work goes on in the task. If the task is canceled, work that has not begun is
@@ -68,7 +68,7 @@ where
             // In a box, because the value may be large, and goes through much.
             Caught::catching(|| boxed(work))
         };
-        (cx.blocking(work, told), reply)
+        (cx.try_blocking(work, told), reply)
     });
     let back = || kept.lock().unwrap().take().expect("it has not run");
     let _cancels = match given {

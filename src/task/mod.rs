@@ -315,18 +315,6 @@ impl Cx {
         accepted(self.try_spawn(color, future))
     }
 
-    /// Like [`spawn`](Self::spawn), under a handler.
-    ///
-    /// # Panics
-    /// As [`spawn`](Self::spawn).
-    #[track_caller]
-    pub fn spawn_as<F>(&self, handler: &'static Handler, color: Color, future: F) -> Task<F::Output>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        accepted(spawn(self, Some(handler), color, future))
-    }
-
     /// Spawns, or gives the future back.
     ///
     /// # Errors
@@ -339,12 +327,26 @@ impl Cx {
     }
 }
 
+impl Handler {
+    /// Runs a future in `color`, as [`Cx::spawn`], under this handler.
+    ///
+    /// # Panics
+    /// As [`Cx::spawn`].
+    #[track_caller]
+    pub fn spawn<F>(&'static self, cx: &Cx, color: Color, future: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        accepted(spawn(cx, Some(self), color, future))
+    }
+}
+
 impl Poster {
     /// Runs a future in `color`; see [`Cx::spawn`].
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
-    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
+    /// As [`Post::try_post`](crate::Post::try_post).
+    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -356,8 +358,8 @@ impl KeepAlive {
     /// Runs a future in `color`; see [`Cx::spawn`].
     ///
     /// # Errors
-    /// As for [`post`](Self::post).
-    pub fn spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
+    /// As [`Post::try_post`](crate::Post::try_post).
+    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -464,7 +466,7 @@ impl<T: Send + 'static> Colored<T> {
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        match self.ask(self.poster(), f) {
+        match self.try_ask(self.poster(), f) {
             Ok(reply) => reply.await,
             Err(Rejected {
                 reason: Reason::Full,

@@ -122,6 +122,8 @@ where
 /// Several states of one runtime, and their colors.
 struct Target<H> {
     handles: H,
+    /// The handler of the first state whose handle has one ([`Colored::via`](crate::Colored::via)).
+    handler: Option<&'static Handler>,
     inner: Arc<Inner>,
     states: StatesByColor,
 }
@@ -173,6 +175,7 @@ impl<H: Handles> Target<H> {
             handles.places().into_iter().enumerate().collect();
         let first = &places.first().ok_or(Reason::NoState)?.1;
         let inner = Arc::clone(first.inner);
+        let handler = places.iter().find_map(|of| of.1.handler);
         if places.iter().any(|of| !Arc::ptr_eq(of.1.inner, &inner)) {
             return Err(Reason::TwoRuntimes);
         }
@@ -188,6 +191,7 @@ impl<H: Handles> Target<H> {
         let states = StatesByColor::new(numbers.collect());
         Ok(Target {
             inner,
+            handler,
             states,
             handles,
         })
@@ -252,7 +256,6 @@ impl<H: Handles> Target<H> {
 /// Posts `f`, which gets all states, or gives it back. What it returns goes to `asked`.
 fn post<S, R, F>(
     target: Target<S::Handles>,
-    handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
 ) -> Result<(), Rejected<F>>
@@ -261,6 +264,7 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
+    let handler = target.handler;
     if let Some(color) = target.one_color() {
         let event = |handles, _, f| {
             move |cx: &mut Cx| run::<S, R, F>(asked, f, cx, &handles, &mut Helds::none())
@@ -281,18 +285,13 @@ where
     })
 }
 
-fn try_with_all<S, F>(
-    handler: Option<&'static Handler>,
-    states: S,
-    poisoned: IfPoisoned,
-    f: F,
-) -> Result<(), Rejected<F>>
+fn try_with_all<S, F>(states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
 where
     S: States,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
 {
     match Target::of(states, poisoned) {
-        Ok(target) => post::<S, (), F>(target, handler, None, f),
+        Ok(target) => post::<S, (), F>(target, None, f),
         Err(refused) => Err(Rejected {
             reason: refused,
             value: f,
@@ -316,7 +315,7 @@ where
         }
     };
     let (asked, reply) = Asked::new(&target.inner);
-    post::<S, R, F>(target, None, Some(asked), f)?;
+    post::<S, R, F>(target, Some(asked), f)?;
     Ok(reply)
 }
 
@@ -350,6 +349,10 @@ impl Cx {
     /// The states must not include one whose color is held until `f` has run: they would wait for
     /// each other.
     ///
+    /// It runs under the handler of the first state whose handle has one ([`Colored::via`](crate::Colored::via)). There
+    /// is an event under that handler for each of the colors, of which one runs `f`: so the
+    /// handler's [profile](crate::Profile) counts as many events.
+    ///
     /// If `f` panics all of the states are poisoned. If one of them is already, the event panics.
     ///
     /// # Panics
@@ -362,52 +365,20 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_with_all(None, states, IfPoisoned::Posted, f));
-    }
-
-    /// Like [`with_all`](Self::with_all), under a handler.
-    ///
-    /// There is an event under the handler for each of the colors, of which one runs `f`: so the
-    /// handler's [profile](crate::Profile) counts as many events, and their mean time is that of
-    /// all of them.
-    ///
-    /// ```
-    /// use mely::{Color, Colored, Handler, Runtime};
-    /// static TRANSFER: Handler = Handler::new("transfer");
-    /// let named = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     let from = Colored::new(cx, Color::from(1), 100);
-    ///     let to = Colored::new(cx, Color::from(2), 0);
-    ///     cx.with_all_as(&TRANSFER, [&from, &to], move |[from, to], cx| {
-    ///         *from -= 30;
-    ///         *to += 30;
-    ///         finish.finish(cx.handler());
-    ///     });
-    /// })?;
-    /// assert_eq!(named, "transfer");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// As [`with_all`](Self::with_all).
-    #[track_caller]
-    pub fn with_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
-    where
-        S: States,
-        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-    {
-        accepted(try_with_all(Some(handler), states, IfPoisoned::Posted, f));
+        accepted(try_with_all(states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
     ///
     /// # Errors
-    /// As [`Poster::with_all`]; and [`Reason::Poisoned`](crate::Reason::Poisoned) also if one of the states is poisoned.
+    /// As [`Post::try_post`](crate::Post::try_post); and
+    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if one of the states is poisoned.
     pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(None, states, IfPoisoned::Refused, f)
+        try_with_all(states, IfPoisoned::Refused, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -430,38 +401,21 @@ impl Poster {
     /// another runtime.
     ///
     /// # Errors
-    /// As [`post`](Self::post). [`Reason::Poisoned`](crate::Reason::Poisoned) if there is no state, or one of them twice,
+    /// As [`Post::try_post`](crate::Post::try_post). [`Reason::Poisoned`](crate::Reason::Poisoned) if there is no state, or one of them twice,
     /// or if they are of two runtimes.
-    pub fn with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
+    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(None, states, IfPoisoned::Posted, f)
+        try_with_all(states, IfPoisoned::Posted, f)
     }
 
-    /// Like [`with_all`](Self::with_all), under a handler; see [`Cx::with_all_as`].
+    /// As [`try_with_all`](Self::try_with_all), and returns a handle for what `f` will return.
     ///
     /// # Errors
-    /// As [`with_all`](Self::with_all).
-    pub fn with_all_as<S, F>(
-        &self,
-        handler: &'static Handler,
-        states: S,
-        f: F,
-    ) -> Result<(), Rejected<F>>
-    where
-        S: States,
-        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-    {
-        try_with_all(Some(handler), states, IfPoisoned::Posted, f)
-    }
-
-    /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
-    ///
-    /// # Errors
-    /// As [`with_all`](Self::with_all).
-    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+    /// As [`try_with_all`](Self::try_with_all).
+    pub fn try_ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         S: States,
         R: Send + 'static,

@@ -91,7 +91,6 @@ fn read_apart<V, R, F>(
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
 fn post_all<S, R, F>(
     target: Target<S::Handles>,
-    handler: Option<&'static Handler>,
     asked: Option<Asked<R>>,
     f: F,
 ) -> Result<(), Rejected<F>>
@@ -100,6 +99,7 @@ where
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
+    let handler = target.handler;
     target.post(None, f, |handles, states, f| {
         let body = move |cx: &mut Cx, reads: <S::Handles as ReadHandles>::Reads| {
             read_apart(cx, handler, asked, reads, move |reads, cx| {
@@ -121,18 +121,13 @@ where
     })
 }
 
-fn try_read_all<S, F>(
-    handler: Option<&'static Handler>,
-    states: S,
-    poisoned: IfPoisoned,
-    f: F,
-) -> Result<(), Rejected<F>>
+fn try_read_all<S, F>(states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
 where
     S: ReadStates,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
 {
     match Target::of(states, poisoned) {
-        Ok(target) => post_all::<S, (), F>(target, handler, None, f),
+        Ok(target) => post_all::<S, (), F>(target, None, f),
         Err(refused) => Err(Rejected {
             reason: refused,
             value: f,
@@ -156,7 +151,7 @@ where
         }
     };
     let (asked, reply) = Asked::new(&target.inner);
-    post_all::<S, R, F>(target, None, Some(asked), f)?;
+    post_all::<S, R, F>(target, Some(asked), f)?;
     Ok(reply)
 }
 
@@ -211,7 +206,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///     let table = Colored::new(cx, Color::from(9), vec![1, 2]);
     ///     table.post(cx, |table, _cx| table.push(3));
     ///     // Sees the push, and not what is posted later.
-    ///     table.read_as(cx, &SUM, move |table, _cx| finish.finish(table.iter().sum::<u32>()));
+    ///     table.via(&SUM).read(cx, move |table, _cx| finish.finish(table.iter().sum::<u32>()));
     ///     table.post(cx, |table, _cx| table.clear());
     /// })?;
     /// assert_eq!(sum, 6);
@@ -228,7 +223,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///
     /// `f` runs in a color of its own, which is given to nobody else meanwhile. It is posted on the
     /// core that has the state's color, and can be stolen from there as any other event: say how
-    /// long it takes with a handler ([`read_as`](Self::read_as)), or let it be learned. A read
+    /// long it takes with a handler ([`via`](Self::via)), or let it be learned. A read
     /// costs some 2,000 instructions, which is about six posts.
     ///
     /// A [`Hold`](crate::Hold) posts it like anybody else: it waits until the hold of the state's
@@ -241,25 +236,11 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// # Panics
     /// As [`post`](Self::post).
     #[track_caller]
-    pub fn read<P, F>(&self, by: &P, f: F) -> P::Posted<F>
+    pub fn read<F>(&self, cx: &Cx, f: F)
     where
-        P: Post + ?Sized,
         F: FnOnce(&T, &mut Cx) + Send + 'static,
     {
-        P::posted(self.post_read(by, None, f, None))
-    }
-
-    /// Like [`read`](Self::read), under a handler.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    #[track_caller]
-    pub fn read_as<P, F>(&self, by: &P, handler: &'static Handler, f: F) -> P::Posted<F>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&T, &mut Cx) + Send + 'static,
-    {
-        P::posted(self.post_read(by, Some(handler), f, None))
+        accepted(self.post_read(cx, f, None));
     }
 
     /// Like [`read`](Self::read), and gives the closure back where that panics, or the event would.
@@ -271,7 +252,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         P: Post + ?Sized,
         F: FnOnce(&T, &mut Cx) + Send + 'static,
     {
-        self.post_read(by, None, self.unless_poisoned(f)?, None)
+        self.post_read(by, self.unless_poisoned(f)?, None)
     }
 
     /// Like [`read`](Self::read), and returns a handle for what `f` will return, as
@@ -280,23 +261,32 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// # Panics
     /// As [`post`](Self::post).
     #[track_caller]
-    pub fn ask_read<P, R, F>(&self, by: &P, f: F) -> P::Asked<R, F>
+    pub fn ask_read<R, F>(&self, cx: &Cx, f: F) -> Reply<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
+    {
+        let (asked, reply) = Asked::new(&self.poster().inner);
+        accepted(self.post_read(cx, f, Some(asked)).map(|()| reply))
+    }
+
+    /// As [`ask_read`](Self::ask_read), by whatever can post, or gives the closure back.
+    ///
+    /// # Errors
+    /// As [`try_read`](Self::try_read).
+    pub fn try_ask_read<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
+        let f = self.unless_poisoned(f)?;
         let (asked, reply) = Asked::new(&self.poster().inner);
-        P::asked(self.post_read(by, None, f, Some(asked)).map(|()| reply))
+        self.post_read(by, f, Some(asked))?;
+        Ok(reply)
     }
 
-    fn post_read<P, R, F>(
-        &self,
-        by: &P,
-        handler: Option<&'static Handler>,
-        f: F,
-        asked: Option<Asked<R>>,
-    ) -> Result<(), Rejected<F>>
+    fn post_read<P, R, F>(&self, by: &P, f: F, asked: Option<Asked<R>>) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -305,7 +295,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         let wrap = |f: F| {
             let reader = Reader {
                 state: self.clone(),
-                handler,
+                handler: self.handler(),
                 asked,
                 f,
             };
@@ -345,31 +335,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_read_all(None, states, IfPoisoned::Posted, f));
-    }
-
-    /// Like [`read_all`](Self::read_all), under a handler: that of the event which runs `f`.
-    ///
-    /// ```
-    /// use mely::{Color, Colored, Handler, Runtime};
-    /// static REPORT: Handler = Handler::new("report");
-    /// let named = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 50));
-    ///     cx.read_all_as(&REPORT, [&a, &b], move |[_a, _b], cx| finish.finish(cx.handler()));
-    /// })?;
-    /// assert_eq!(named, "report");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// As [`with_all`](Self::with_all).
-    #[track_caller]
-    pub fn read_all_as<S, F>(&self, handler: &'static Handler, states: S, f: F)
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        accepted(try_read_all(Some(handler), states, IfPoisoned::Posted, f));
+        accepted(try_read_all(states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -381,10 +347,10 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(None, states, IfPoisoned::Refused, f)
+        try_read_all(states, IfPoisoned::Refused, f)
     }
 
-    /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
+    /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
@@ -404,37 +370,20 @@ impl Poster {
     /// may be of another runtime.
     ///
     /// # Errors
-    /// As [`with_all`](Self::with_all).
-    pub fn read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
+    /// As [`try_with_all`](Self::try_with_all).
+    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(None, states, IfPoisoned::Posted, f)
+        try_read_all(states, IfPoisoned::Posted, f)
     }
 
-    /// Like [`read_all`](Self::read_all), under a handler; see [`Cx::read_all_as`].
+    /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
     ///
     /// # Errors
-    /// As [`with_all`](Self::with_all).
-    pub fn read_all_as<S, F>(
-        &self,
-        handler: &'static Handler,
-        states: S,
-        f: F,
-    ) -> Result<(), Rejected<F>>
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        try_read_all(Some(handler), states, IfPoisoned::Posted, f)
-    }
-
-    /// As [`read_all`](Self::read_all), and returns a handle for what `f` will return.
-    ///
-    /// # Errors
-    /// As [`with_all`](Self::with_all).
-    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+    /// As [`try_with_all`](Self::try_with_all).
+    pub fn try_ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
     where
         S: ReadStates,
         R: Send + 'static,

@@ -5,7 +5,7 @@ use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::rejected::Reason;
 use crate::sync::Arc;
-use crate::{Color, Colored, Cx};
+use crate::{Color, Colored, Cx, Handler};
 
 /// States that an event can have together: an array of references to [`Colored`]s of one type, a
 /// slice or a `Vec` of them, or a tuple of up to three references, of any types. See
@@ -59,6 +59,7 @@ pub(crate) struct StatePlace<'a> {
     /// Which state it is.
     pub(super) address: usize,
     pub(super) is_poisoned: bool,
+    pub(super) handler: Option<&'static Handler>,
 }
 
 /// Handles of states, of whatever number.
@@ -106,6 +107,7 @@ fn place<T: Send + 'static>(state: &Colored<T>) -> StatePlace<'_> {
         inner: &state.poster().inner,
         address: state.address(),
         is_poisoned: state.is_poisoned(),
+        handler: state.handler(),
     }
 }
 

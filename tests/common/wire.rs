@@ -1,6 +1,7 @@
 //! A server on any backend, and clients to it that block.
 
 use super::{Bound, LONG, cores};
+use mely::Post;
 use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet};
 use mely::{Builder, Callback, Color, Cx, Poster};
 use std::io::{self, ErrorKind, Read, Write};
@@ -193,7 +194,7 @@ pub fn hold_up(poster: &Poster, cores: usize) -> impl FnOnce() + use<> {
                 its.wait();
             });
         };
-        poster.post(color, place).unwrap();
+        poster.try_post(color, place).unwrap();
     }
     held_up.wait();
     move || {

@@ -123,8 +123,8 @@ impl Judge {
         let has_room = bounded.waiting() < bounded.backlog().events_max() && bounded.in_line() == 0;
         let expected = room.is_some() || has_room;
         let posted = match room {
-            Some(room) => room.post_or(poster, &TABLE[0], run, shed),
-            None => bounded.try_post_or(poster, &TABLE[0], run, shed),
+            Some(room) => room.try_post_or(poster, run, shed),
+            None => bounded.via(&TABLE[0]).try_post_or(poster, run, shed),
         };
         match posted {
             Ok(()) if expected => self.model().accept_bounded(by, id, which),
@@ -280,7 +280,7 @@ impl Body {
         let body = self.offer(color, Way::Posted, acts);
         let id = body.id;
         let event = TABLE[handler].on(color, move |cx| body.run(cx));
-        cx.post_callback(event);
+        event.post(cx);
         self.accepted(id);
     }
 
@@ -364,7 +364,7 @@ impl Body {
                 if let Some((id, hold)) = self.hold(which) {
                     let body = self.offer(hold.color(), Way::Through(id), acts);
                     let event = body.id;
-                    match hold.post(move |cx| body.run(cx)) {
+                    match hold.try_post(hold.color(), move |cx| body.run(cx)) {
                         Ok(()) => self.accepted(event),
                         Err(refused) => drop(refused),
                     }
@@ -419,7 +419,7 @@ impl Body {
                 let body = self.offer(color, Way::Result, acts);
                 let id = body.id;
                 let result = move |cx: &mut Cx, ()| body.run(cx);
-                match cx.blocking(|| (), Callback::anonymous_value(color, result)) {
+                match cx.try_blocking(|| (), Callback::anonymous_value(color, result)) {
                     Ok(work) => {
                         self.accepted(id);
                         self.judge.works.lock().unwrap().push((id, work));
@@ -701,7 +701,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                 let id = body.id;
                 let run = move |cx: &mut Cx| body.run(cx);
                 let callback = TABLE[*handler].on(Color::from(*color), run);
-                match poster.post_callback(callback) {
+                match callback.try_post(&poster) {
                     Ok(()) => accepted(id),
                     Err(refused) => drop(refused),
                 }
@@ -717,7 +717,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                 let id = body.id;
                 let run = move |cx: &mut Cx| body.run(cx);
                 let callback = TABLE[*handler].on(Color::from(*color), run);
-                match keep_alive.post_callback(callback) {
+                match callback.try_post(&keep_alive) {
                     Ok(()) => accepted(id),
                     Err(Rejected {
                         reason: Reason::Ended,

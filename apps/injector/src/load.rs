@@ -141,21 +141,25 @@ impl Load {
     pub(crate) fn start(&self, cx: &mut Cx) {
         for share in &self.shares {
             let me = share.clone();
-            share.post_as(cx, &SHARE, |share: &mut Share, cx| share.start(cx, me));
+            share
+                .via(&SHARE)
+                .post(cx, |share: &mut Share, cx| share.start(cx, me));
         }
     }
 
     /// From here on it counts.
     pub(crate) fn measure(&self, cx: &mut Cx) {
         for share in &self.shares {
-            share.post_as(cx, &SHARE, |share: &mut Share, _cx| share.measuring = true);
+            share
+                .via(&SHARE)
+                .post(cx, |share: &mut Share, _cx| share.measuring = true);
         }
     }
 
     /// That was it; shares that have not ended by themselves end now.
     pub(crate) fn end(&self, cx: &mut Cx) {
         for share in &self.shares {
-            share.post_as(cx, &SHARE, Share::end);
+            share.via(&SHARE).post(cx, Share::end);
         }
     }
 }

@@ -100,12 +100,14 @@ pub(crate) fn lead(
         };
         let master = Colored::new(cx, MASTER_COLOR, master);
         let its = master.clone();
-        master.post_as(cx, &MASTER, move |master: &mut Master, cx| {
-            match master.listen(cx, its, addr) {
-                Ok(addr) => listens(addr),
-                Err(error) => master.give_up(format!("{addr}: {error}")),
-            }
-        });
+        master
+            .via(&MASTER)
+            .post(cx, move |master: &mut Master, cx| {
+                match master.listen(cx, its, addr) {
+                    Ok(addr) => listens(addr),
+                    Err(error) => master.give_up(format!("{addr}: {error}")),
+                }
+            });
     })?
 }
 
@@ -261,19 +263,21 @@ pub(crate) fn join(runtime: Runtime, master: SocketAddr, files_max: u64) -> Resu
         };
         let worker = Colored::new(cx, MASTER_COLOR, worker);
         let its = worker.clone();
-        worker.post_as(cx, &MASTER, move |worker: &mut Worker, cx| {
-            let me = its.clone();
-            let connected = its.on_value(&MASTER, move |worker, cx, incoming| match incoming {
-                Ok(incoming) => worker.connected(cx, me, incoming),
-                Err(error) => {
-                    let error: io::Error = error;
-                    worker.over(Err(format!("master {master}: {error}").into()));
+        worker
+            .via(&MASTER)
+            .post(cx, move |worker: &mut Worker, cx| {
+                let me = its.clone();
+                let connected = its.on_value(&MASTER, move |worker, cx, incoming| match incoming {
+                    Ok(incoming) => worker.connected(cx, me, incoming),
+                    Err(error) => {
+                        let error: io::Error = error;
+                        worker.over(Err(format!("master {master}: {error}").into()));
+                    }
+                });
+                if let Err(error) = cx.connect(master, connected) {
+                    worker.over(Err(error.into()));
                 }
             });
-            if let Err(error) = cx.connect(master, connected) {
-                worker.over(Err(error.into()));
-            }
-        });
     })?
 }
 
@@ -320,7 +324,7 @@ impl Worker {
                         Ok(outcome) => worker.tell(cx, &outcome),
                         Err(error) => worker.over(Err(error.into())),
                     };
-                    me.post_as(cx, &MASTER, told);
+                    me.via(&MASTER).post(cx, told);
                 });
             } else {
                 return Err("talks nonsense".into());

@@ -110,7 +110,8 @@ pub(crate) fn start(
     let run = Colored::new(cx, RUN_COLOR, run);
     let its = run.clone();
     let load = Load::new(cx, plan, number, move |cx, measure| {
-        its.post_as(cx, &RUN, move |run: &mut Run, cx| run.ended(cx, &measure));
+        its.via(&RUN)
+            .post(cx, move |run: &mut Run, cx| run.ended(cx, &measure));
     });
     let its = run.clone();
     let begin = move |run: &mut Run, cx: &mut Cx| {
@@ -128,7 +129,7 @@ pub(crate) fn start(
             }
         }
     };
-    run.post_as(cx, &RUN, begin);
+    run.via(&RUN).post(cx, begin);
 }
 
 fn later(

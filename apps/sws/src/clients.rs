@@ -56,7 +56,8 @@ impl Drop for Door {
         // Refused once the runtime was asked to stop: then nobody waits for it.
         let _ = self
             .clients
-            .post_as(&self.poster, &STOP, Clients::door_closed);
+            .via(&STOP)
+            .try_post(&self.poster, Clients::door_closed);
     }
 }
 
@@ -104,7 +105,8 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     signals::install()?;
     let keep = move |clients: &mut Clients, _: &mut Cx| clients.listener = Some(listener);
     clients
-        .try_post_as(cx, &ACCEPT, keep)
+        .via(&ACCEPT)
+        .try_post(cx, keep)
         .map_err(io::Error::other)?;
     if let Some(warning) = places.warning(server.args.clients_max as u64) {
         out::try_say(NAME, warning);
@@ -133,7 +135,7 @@ pub(crate) fn panicked(server: &Server, panic: &PanicReport) {
     if let Some(clients) = server.clients.get().and_then(WeakColored::upgrade) {
         let ends = move |clients: &mut Clients, cx: &mut Cx| clients.end_after_panic(cx, color);
         // Refused if the clients' state is gone, or its own event has panicked.
-        let _ = clients.try_post_as(&server.poster, &CLOSE, ends);
+        let _ = clients.via(&CLOSE).try_post(&server.poster, ends);
     }
 }
 
@@ -178,7 +180,7 @@ impl Clients {
         if !refused {
             if self.stopping {
                 // Who came before the end may have asked before it.
-                session.post_as(cx, &CLOSE, Session::wind_down);
+                session.via(&CLOSE).post(cx, Session::wind_down);
             }
             self.open.insert(number, session);
             self.count();
@@ -193,7 +195,7 @@ impl Clients {
     pub(crate) fn leaves(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, true);
         // Refused only once the runtime has ended, here and below.
-        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.via(&DEC_CLIENT_ACCEPTED).post(cx, dec);
         // One color does this for all clients: with one turn in each round of theirs it would fall
         // behind.
         cx.hurry(ACCEPT_COLOR);
@@ -202,7 +204,7 @@ impl Clients {
     /// A connection has closed.
     pub(crate) fn closed(me: &Colored<Clients>, cx: &mut Cx, number: u64) {
         let dec = move |c: &mut Clients, cx: &mut Cx| c.dec_client_accepted(cx, number, false);
-        me.post_as(cx, &DEC_CLIENT_ACCEPTED, dec);
+        me.via(&DEC_CLIENT_ACCEPTED).post(cx, dec);
         cx.hurry(ACCEPT_COLOR);
     }
 
@@ -224,7 +226,9 @@ impl Clients {
     fn wait_for(&mut self, cx: &mut Cx, number: u64, session: Colored<Session>) {
         if let Some(oldest) = self.leaving.add(number, session) {
             self.server.cut.fetch_add(1, Ordering::Relaxed);
-            oldest.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true));
+            oldest
+                .via(&CLOSE)
+                .post(cx, |s: &mut Session, cx| s.close(cx, true));
         }
     }
 
@@ -234,10 +238,12 @@ impl Clients {
         let mut sessions = self.open.values().chain(leaving);
         if let Some(session) = sessions.find(|session| session.color() == color) {
             let session = session.clone();
-            cx.post_callback(CLOSE.on(color, move |cx| {
-                session.clear_poison();
-                let _ = session.with(cx, |session, cx| session.close(cx, true));
-            }));
+            CLOSE
+                .on(color, move |cx| {
+                    session.clear_poison();
+                    let _ = session.with(cx, |session, cx| session.close(cx, true));
+                })
+                .post(cx);
         }
     }
 
@@ -302,7 +308,7 @@ impl Clients {
             );
         }
         for session in self.open.values() {
-            session.post_as(cx, &CLOSE, Session::wind_down);
+            session.via(&CLOSE).post(cx, Session::wind_down);
         }
         let finish = Duration::from_millis(finish_ms);
         cx.timer(finish, me.on(&STOP, Clients::give_up));
@@ -326,7 +332,7 @@ impl Clients {
     fn give_up(&mut self, cx: &mut Cx) {
         let leaving = self.refused.values().chain(self.leaving.members());
         for session in self.open.values().chain(leaving) {
-            session.post_as(cx, &CLOSE, Session::cut_off);
+            session.via(&CLOSE).post(cx, Session::cut_off);
         }
     }
 }
@@ -382,7 +388,7 @@ mod tests {
                 // The first that came.
                 clients.open[&0].post(cx, |_session, _cx| panic!("planted"));
             };
-            clients.post(&poster, plant).unwrap();
+            clients.try_post(&poster, plant).unwrap();
             assert_eq!(told(&mut panics), "");
             eventually(1);
             let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";

@@ -88,7 +88,7 @@ impl Session {
         let session = Colored::new(cx, color, session);
         let its = session.clone();
         let begin = move |session: &mut Session, cx: &mut Cx| session.begin(cx, its, refused);
-        session.post_as(cx, &READ_REQUEST, begin);
+        session.via(&READ_REQUEST).post(cx, begin);
         session
     }
 
@@ -192,7 +192,7 @@ impl Session {
         if self.http.is_at_work() && self.steps_left > 0 {
             // Behind the next step, which is the server's to take.
             self.steps_left -= 1;
-            return me.post_as(cx, &CLOSE, Session::cut_off_now);
+            return me.via(&CLOSE).post(cx, Session::cut_off_now);
         }
         self.note_progress(cx);
         let unfinished = self.http.unfinished();
@@ -210,10 +210,10 @@ impl Session {
         let Some(me) = &self.me else { return };
         match next {
             Next::Wait => {}
-            Next::ParseRequest => me.post_as(cx, &PARSE_REQUEST, Session::parse_request),
+            Next::ParseRequest => me.via(&PARSE_REQUEST).post(cx, Session::parse_request),
             // A look at a table needs no event of its own.
             Next::CheckInCache => return self.check_in_cache(cx),
-            Next::WriteResponse => me.post_as(cx, &WRITE_RESPONSE, Session::write_response),
+            Next::WriteResponse => me.via(&WRITE_RESPONSE).post(cx, Session::write_response),
             Next::LastLook => {
                 let me = me.clone();
                 let looked = move |cx: &mut Cx| {
@@ -225,7 +225,9 @@ impl Session {
                 let _ = self.stream.after_received(cx, &CLOSE, looked);
             }
             Next::Close => self.closing = true,
-            Next::Abort => me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, true)),
+            Next::Abort => me
+                .via(&CLOSE)
+                .post(cx, |s: &mut Session, cx| s.close(cx, true)),
             Next::Linger => {
                 let _ = self.stream.shutdown_write(cx);
                 self.leaving = true;
@@ -234,7 +236,8 @@ impl Session {
         if (self.closing || self.leaving) && self.http.queued_bytes() == 0 {
             if std::mem::take(&mut self.closing) {
                 let me = self.me.as_ref().expect("looked at above");
-                me.post_as(cx, &CLOSE, |s: &mut Session, cx| s.close(cx, false));
+                me.via(&CLOSE)
+                    .post(cx, |s: &mut Session, cx| s.close(cx, false));
             }
             if std::mem::take(&mut self.leaving) {
                 Clients::leaves(&self.clients, cx, self.number);
@@ -368,7 +371,7 @@ impl Session {
         let me = self.me.clone().filter(|_| !self.paused);
         let Some(me) = me else { return false };
         // The last bytes have posted their ParseRequest by then, and `then` comes behind that.
-        let arrived = move |cx: &mut Cx| me.post_as(cx, &DEADLINE, then);
+        let arrived = move |cx: &mut Cx| me.via(&DEADLINE).post(cx, then);
         let _ = self.stream.after_received(cx, &DEADLINE, arrived);
         true
     }

@@ -2,6 +2,7 @@
 
 use super::{Extras, NO_WATCHDOG, Scheduler, Steals};
 use crate::{Context, Note, Outside, Workload, World};
+use mely::Post;
 use mely::{Color, Cores, Cx, Heuristics, Poster, Runtime, Stealing};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl Context for Cx {
     where
         F: FnOnce(&mut Self) + Send + 'static,
     {
-        self.post_callback(note.handler.on(color_of(color), f));
+        note.handler.on(color_of(color), f).post(self);
     }
 
     fn flush(&mut self) {
@@ -60,7 +61,8 @@ impl Outside<Cx> for Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        Poster::post(self, color_of(color), f).expect("the run has not ended");
+        self.try_post(color_of(color), f)
+            .expect("the run has not ended");
     }
 }
 

@@ -69,7 +69,7 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
     let to_its_end = side.on_panic == OnPanic::DropEvent && !matches!(side.end, End::Deadline(_));
     let work = move || {
         std::thread::sleep(late);
-        let posted = alive.post(color, move |_cx: &mut Cx| ticket.runs());
+        let posted = alive.try_post(color, move |_cx: &mut Cx| ticket.runs());
         if matches!(
             posted,
             Err(Rejected {
@@ -82,7 +82,7 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
         }
     };
     let done = Callback::anonymous_value(color, |_cx: &mut Cx, ()| ());
-    let _refused = cx.blocking(work, done);
+    let _refused = cx.try_blocking(work, done);
 }
 
 /// A new `Colored` in the place of another, whose handle is dropped: the last one, or not.
@@ -184,7 +184,7 @@ pub(crate) fn read(
     if states.is_empty() {
         return;
     }
-    let posted = by.read_all(states, move |states, _cx| {
+    let posted = by.try_read_all(states, move |states, _cx| {
         ticket.runs();
         for state in &states {
             state.readers.fetch_add(1, Relaxed);
@@ -217,7 +217,7 @@ pub(crate) fn together(
     let panics = world.draw.panics > 0
         && world.draw.sides[at.side].on_panic == OnPanic::DropEvent
         && rng.u32(..40) == 0;
-    let posted = by.with_all(states, move |mut states, cx| {
+    let posted = by.try_with_all(states, move |mut states, cx| {
         ticket.runs();
         for state in &mut states {
             if std::mem::replace(&mut state.inside, true) || *state.readers.get_mut() > 0 {
@@ -361,11 +361,11 @@ pub(crate) fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastran
         }
         1 => {
             let answer = hold.on_value(move |cx, ()| last(cx));
-            let _refused = cx.blocking(|| (), answer);
+            let _refused = cx.try_blocking(|| (), answer);
         }
         2 => {
             let done = Callback::anonymous_value(other, |_cx: &mut Cx, ()| ());
-            let _refused = cx.blocking(move || hold.resume(last), done);
+            let _refused = cx.try_blocking(move || hold.resume(last), done);
         }
         3 => {
             hold.resume_after(cx, Duration::from_micros(rng.u64(..300)), last);
@@ -425,7 +425,7 @@ fn stages(
                     let tell = move || {
                         let _gone = sender.send(());
                     };
-                    let _refused = with_cx(|cx| cx.blocking(tell, done).is_err());
+                    let _refused = with_cx(|cx| cx.try_blocking(tell, done).is_err());
                     let _told = receiver.await;
                 }
             }

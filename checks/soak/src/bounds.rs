@@ -35,7 +35,7 @@ impl Bound {
         let bound = |(color, backlog): (u64, Backlog)| {
             let state = Colored::new(poster, Color::from((5 << 40) + color), ());
             Arc::new(Bound {
-                bounded: Bounded::new(state, backlog),
+                bounded: Bounded::new(state.via(&BOUNDED), backlog),
                 most: backlog.events_max() + 1 + cores,
                 waiting: AtomicUsize::new(0),
             })
@@ -61,7 +61,7 @@ impl Bound {
             drop(waits);
             ticket.runs();
         };
-        let posted = room.post_or(cx, &BOUNDED, run, |(), _cx, _shed| ());
+        let posted = room.try_post_or(cx, run, |(), _cx, _shed| ());
         // Refused at the limit of events.
         drop(posted);
     }

@@ -7,6 +7,7 @@ use crate::order::{Inside, Stamp};
 use crate::ticket::Ticket;
 use crate::verdict::PLANTED;
 use crate::world::World;
+use mely::Post;
 use mely::{Callback, Cx, Handler, Rejected};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,8 +130,8 @@ pub(crate) fn post(cx: &mut Cx, world: &Arc<World>, from: Place, rng: &mut fastr
         _ => Callback::anonymous(color, run),
     };
     let posted = match rng.bool() {
-        true => cx.poster().post_callback(callback),
-        false => cx.try_post_callback(callback),
+        true => callback.try_post(&cx.poster()),
+        false => callback.try_post(cx),
     };
     if accepted(world, id, posted) {
         cell.posted(from.color, to, number);
@@ -157,7 +158,7 @@ pub(crate) fn cross(world: &Arc<World>, from: Place, rng: &mut fastrand::Rng) {
     };
     let event = Event { ticket, at, stamp };
     let color = world.sides[other].groups[from.group][to].color;
-    if accepted(world, id, poster.post(color, move |cx| event.run(cx))) {
+    if accepted(world, id, poster.try_post(color, move |cx| event.run(cx))) {
         cell.crossed(to, number);
     }
 }

@@ -7,6 +7,7 @@ use crate::order::Stamp;
 use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
+use mely::Post;
 use mely::{Cx, Reason};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -88,7 +89,7 @@ pub(crate) fn post(
     };
     let event = Event { ticket, at, stamp };
     let color = side.groups[at.group][at.color].color;
-    let posted = poster.post(color, move |cx| event.run(cx));
+    let posted = poster.try_post(color, move |cx| event.run(cx));
     let why = posted.as_ref().copied().map_err(|refused| refused.reason);
     if accepted(world, id, posted) {
         sent[group + at.color] = number;
@@ -128,7 +129,7 @@ fn outside(world: &Arc<World>, rng: &mut fastrand::Rng) {
                 ticket.runs();
                 acts::hold(cx, ticket.world(), at, &mut its);
             };
-            let _refused = poster.post(color, holds);
+            let _refused = poster.try_post(color, holds);
         }
         _ => {
             let cores = rng.usize(1..=world.draw.sides[at.side].cores);

@@ -9,6 +9,7 @@ use crate::process::Holdings;
 use crate::verdict::{self, PANICS, fail};
 use crate::world::World;
 use crate::{client, lane, server};
+use mely::Post;
 use mely::{Color, Cx, OnPanic, RunError, Runtime, Stats};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

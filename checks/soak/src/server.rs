@@ -3,6 +3,7 @@
 use crate::event::Place;
 use crate::verdict::{PLANTED, fail};
 use crate::world::World;
+use mely::Post;
 use mely::net::{Incoming, Piped, RecvBuf, Stream};
 use mely::{Callback, Color, Cx, Handler, OnPanic};
 use std::io;

@@ -2,6 +2,7 @@
 
 use crate::support::{RUNS, SHORT, within};
 use loom::thread;
+use mely::Post;
 use mely::Reason;
 use mely::model::{Plan, World};
 use mely::{Backlog, Bounded, Callback, Color, Colored, Cx, Permit, Rejected};
@@ -120,7 +121,7 @@ fn register_and_give_back() {
         let (its, counted) = (bounded.clone(), ran.clone());
         within(&world, &mut core, &SHORT, move |cx| {
             let on_room = move |cx: &mut Cx, room: Permit<()>| {
-                room.post(cx, counted.event()).unwrap();
+                room.try_post(cx, counted.event()).unwrap();
             };
             its.on_room(cx, Callback::anonymous_value(CALLS, on_room))
                 .unwrap();
@@ -231,17 +232,21 @@ fn post_and_give_back() {
             let first = SHORT.on(CALLS, move |_cx: &mut Cx| {
                 cause.0.fetch_add(1, Ordering::Relaxed);
             });
-            cx.post_callback(first);
+            first.post(cx);
         };
         let poster = world.poster();
-        bounded.state().post_as(&poster, &SHORT, posts).unwrap();
+        bounded
+            .state()
+            .via(&SHORT)
+            .try_post(&poster, posts)
+            .unwrap();
         let nothing = |_: &mut (), _: &mut Cx| ();
-        bounded.try_post_as(&poster, &SHORT, nothing).unwrap();
+        bounded.via(&SHORT).try_post(&poster, nothing).unwrap();
         let driven = core_of(&world);
         bounded.post_wait(&poster, FOR_EVER, nothing).unwrap();
         let seen = first.clone();
         let second = move |_cx: &mut Cx| seen.0.store(ran.count(), Ordering::Relaxed);
-        poster.post(CALLS, second).unwrap();
+        poster.try_post(CALLS, second).unwrap();
         world.stop();
         driven.join().unwrap();
         assert_eq!(first.count(), 1, "ORACLE: the post before the room");

@@ -65,7 +65,7 @@ fn cause_and_effect() {
                 .then(move |cx| effect.post(cx, &SHORT, TARGET))
                 .post(cx, &SHORT, BETWEEN);
         };
-        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+        SHORT.on(RUNS, start).try_post(&world.poster()).unwrap();
         here.step();
         let (poster, event) = (world.poster(), oracle.event(2, 0));
         let posting = thread::spawn(move || event.post_from(&poster, &SHORT, BETWEEN));
@@ -106,7 +106,7 @@ fn a_cause_and_its_effect(known: bool) {
             .post(cx, &SHORT, BETWEEN);
         seen.event(0, 1).post(cx, &SHORT, TARGET);
     };
-    world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+    SHORT.on(RUNS, start).try_post(&world.poster()).unwrap();
     here.step();
     let (poster, event) = (world.poster(), oracle.event(2, earlier));
     let posting = thread::spawn(move || {

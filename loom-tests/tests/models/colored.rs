@@ -4,6 +4,7 @@ use crate::support::RUNS;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use mely::Colored;
+use mely::Post;
 use mely::model::{Plan, World};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
@@ -81,11 +82,11 @@ fn last_drop() {
                 state.hit();
                 counted.fetch_add(1, Ordering::Relaxed);
             };
-            handle.post(&poster, event).is_ok()
+            handle.try_post(&poster, event).is_ok()
         });
         drop(colored);
         let other = move |_cx: &mut mely::Cx| color.hit();
-        world.poster().post(RUNS, other).unwrap();
+        world.poster().try_post(RUNS, other).unwrap();
         let accepted = posting.join().unwrap();
         world.stop();
         driven.join().unwrap();

@@ -3,6 +3,7 @@
 
 use crate::support::{HALF, RUNS, SHORT, WORTHY, all_has_run, settle, steps, within};
 use loom::thread;
+use mely::Post;
 use mely::model::{Plan, World};
 use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
@@ -28,7 +29,7 @@ fn resume_and_stop() {
         let outer = within(&world, &mut core, &SHORT, |cx| cx.hold());
         let (sender, receiver) = mpsc::channel();
         let nests = move |cx: &mut Cx| sender.send(cx.hold()).unwrap();
-        outer.post(nests).unwrap();
+        outer.try_post(outer.color(), nests).unwrap();
         core.step();
         let inner = receiver.recv().unwrap();
         let waits = oracle.event(0, 0);
@@ -95,7 +96,7 @@ fn resume_and_steal() {
         oracle.event(2, 0).post_from(&world.poster(), &WORTHY, RUNS);
         let (sender, receiver) = mpsc::channel();
         let holds = move |cx: &mut Cx| sender.send(cx.hold()).unwrap();
-        world.poster().post_callback(SHORT.on(HELD, holds)).unwrap();
+        SHORT.on(HELD, holds).try_post(&world.poster()).unwrap();
         // Both do not fit into one quantum.
         here.step();
         here.step();

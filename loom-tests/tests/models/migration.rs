@@ -135,7 +135,7 @@ fn pokes_at_once() {
         };
         let of_the_sender = Color::new(5);
         let event = SHORT.on(of_the_sender, send);
-        world.poster().post_callback(event).unwrap();
+        event.try_post(&world.poster()).unwrap();
         sender.step();
         let mut thief = stealing.join().unwrap();
         if world.owner(PLACED) == 1 {

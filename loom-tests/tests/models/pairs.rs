@@ -170,7 +170,7 @@ impl Scene {
                 posts.post(cx, &SHORT, X);
                 cx.flush();
             };
-            scene.poster.post_callback(SHORT.on(Y, post)).unwrap();
+            SHORT.on(Y, post).try_post(&scene.poster).unwrap();
         }
         thread::spawn(move || match op {
             Post => scene.post(by, 0, &SHORT),
@@ -192,7 +192,7 @@ impl Scene {
                     y.write();
                     count();
                 };
-                assert!(scene.poster.with_all([&scene.x, &scene.y], f).is_ok());
+                assert!(scene.poster.try_with_all([&scene.x, &scene.y], f).is_ok());
             }
             Read => {
                 let count = count(&scene.ran);
@@ -200,7 +200,7 @@ impl Scene {
                     x.read();
                     count();
                 };
-                assert!(scene.x.read(&scene.poster, f).is_ok());
+                assert!(scene.x.try_read(&scene.poster, f).is_ok());
             }
         })
     }
@@ -246,12 +246,12 @@ fn explore(model: Model, state: State, a: Op, b: Op) {
         match state {
             State::Idle | State::Queued => {
                 let beside = LONG.on(BESIDE, both);
-                scene.poster.post_callback(beside).unwrap();
+                beside.try_post(&scene.poster).unwrap();
                 expected += usize::from(state == State::Queued);
             }
             State::Due => {
                 let beside = SHORT.on(BESIDE, both);
-                scene.poster.post_callback(beside).unwrap();
+                beside.try_post(&scene.poster).unwrap();
                 scene.post(0, 0, &SHORT);
                 expected += 1;
             }
@@ -266,7 +266,7 @@ fn explore(model: Model, state: State, a: Op, b: Op) {
                 scene.post(3, 0, &SHORT);
                 owner.step();
                 let beside = SHORT.on(BESIDE, both);
-                scene.poster.post_callback(beside).unwrap();
+                beside.try_post(&scene.poster).unwrap();
                 expected += 2 + usize::from(a != Resume && b != Resume);
             }
             State::Asleep => {

@@ -110,7 +110,7 @@ fn published_before_a_long_handler() {
         let start = move |cx: &mut Cx| {
             event.post(cx, &SHORT, OTHER);
             drop(room);
-            cx.post_callback(LONG.on(RUNS, move |_cx: &mut Cx| done.wait()));
+            LONG.on(RUNS, move |_cx: &mut Cx| done.wait()).post(cx);
         };
         let busy = world.core(0);
         beside_a_sleeper(world, &oracle, busy, (), &SHORT, start);
@@ -262,7 +262,7 @@ fn look_left_to_another() {
             done.wait();
         };
         let poster = world.poster();
-        poster.post_callback(LONG.on(RUNS, start)).unwrap();
+        LONG.on(RUNS, start).try_post(&poster).unwrap();
         let driven = [searcher, sleeper].map(|mut core| thread::spawn(move || core.drive()));
         busy.step();
         busy.drive();
@@ -366,7 +366,7 @@ fn rescue() {
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
         let waits = move |_cx: &mut Cx| done.wait();
-        world.poster().post_callback(LONG.on(RUNS, waits)).unwrap();
+        LONG.on(RUNS, waits).try_post(&world.poster()).unwrap();
         let driven = thread::spawn(move || sleeper.drive());
         let poster = world.poster();
         let posting = thread::spawn(move || {

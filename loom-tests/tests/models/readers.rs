@@ -48,7 +48,7 @@ fn explore(model: Model, posts: Posts, events: usize) {
         let a = Colored::new(&poster, RUNS, State::new());
         let b = Colored::new(&poster, THERE, State::new());
         let counts = Arc::clone(&ran);
-        let first = poster.read_all([&a, &b], move |[a, b], _cx| {
+        let first = poster.try_read_all([&a, &b], move |[a, b], _cx| {
             assert_eq!(a.read() + b.read(), 0, "ORACLE: written before");
             counts.fetch_add(1, Ordering::Relaxed);
         });
@@ -79,11 +79,11 @@ fn join_and_leave() {
     };
     fn posts(by: &Poster, a: &Colored<State>, _b: &Colored<State>, ran: Arc<AtomicUsize>) {
         let counts = Arc::clone(&ran);
-        let read = a.read(by, move |a, _cx| {
+        let read = a.try_read(by, move |a, _cx| {
             assert_eq!(a.read(), 0, "ORACLE: written before");
             counts.fetch_add(1, Ordering::Relaxed);
         });
-        let written = a.post(by, move |a, _cx| {
+        let written = a.try_post(by, move |a, _cx| {
             a.write();
             ran.fetch_add(1, Ordering::Relaxed);
         });
@@ -120,12 +120,12 @@ fn behind_a_writer() {
     };
     fn posts(by: &Poster, a: &Colored<State>, b: &Colored<State>, ran: Arc<AtomicUsize>) {
         let counts = Arc::clone(&ran);
-        let written = by.with_all([a, b], move |[a, b], _cx| {
+        let written = by.try_with_all([a, b], move |[a, b], _cx| {
             a.write();
             b.write();
             counts.fetch_add(1, Ordering::Relaxed);
         });
-        let read = a.read(by, move |a, _cx| {
+        let read = a.try_read(by, move |a, _cx| {
             assert_eq!(a.read(), 1, "ORACLE: not written before");
             ran.fetch_add(1, Ordering::Relaxed);
         });
@@ -151,17 +151,17 @@ fn stolen() {
         let counts = [(); 3].map(|()| Arc::clone(&ran));
         let posts = move |cx: &mut Cx| {
             let [before, writes, after] = counts;
-            state.read_as(cx, &WORTHY, move |state, _cx| {
+            state.via(&WORTHY).read(cx, move |state, _cx| {
                 assert_eq!(state.read(), 0, "ORACLE: written before");
                 before.fetch_add(1, Ordering::Relaxed);
             });
-            state.post_as(cx, &WORTHY, move |state, _cx| {
+            state.via(&WORTHY).post(cx, move |state, _cx| {
                 state.write();
                 writes.fetch_add(1, Ordering::Relaxed);
             });
             cx.flush();
             let stealing = steps(there, 3);
-            state.read_as(cx, &WORTHY, move |state, _cx| {
+            state.via(&WORTHY).read(cx, move |state, _cx| {
                 assert_eq!(state.read(), 1, "ORACLE: not written before");
                 after.fetch_add(1, Ordering::Relaxed);
             });

@@ -38,7 +38,7 @@ fn shared_out() {
                 event.post(cx, &LONG, color);
             }
         };
-        world.poster().post_callback(SHORT.on(RUNS, start)).unwrap();
+        SHORT.on(RUNS, start).try_post(&world.poster()).unwrap();
         let rung = thread::spawn(move || {
             first.sleep();
             first

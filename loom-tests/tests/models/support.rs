@@ -66,10 +66,7 @@ pub(crate) fn beside_a_sleeper<T, F>(
     F: FnOnce(&mut Cx) + Send + 'static,
 {
     let mut sleeper = world.core(1);
-    world
-        .poster()
-        .post_callback(handler.on(RUNS, start))
-        .unwrap();
+    handler.on(RUNS, start).try_post(&world.poster()).unwrap();
     let driven = thread::spawn(move || sleeper.drive());
     busy.step();
     world.stop();
@@ -143,10 +140,7 @@ pub(crate) fn within<R: Send + 'static>(
 ) -> R {
     let (sender, receiver) = mpsc::channel();
     let event = move |cx: &mut Cx| sender.send(f(cx)).unwrap();
-    world
-        .poster()
-        .post_callback(handler.on(RUNS, event))
-        .unwrap();
+    handler.on(RUNS, event).try_post(&world.poster()).unwrap();
     core.step();
     receiver.recv().unwrap()
 }

@@ -75,7 +75,7 @@ fn sleeper_rises() {
         assert!(sleeper.lie_down());
         let event = oracle.event(1, 0);
         let wakes = SHORT.on(STAYS, move |cx| event.post(cx, &SHORT, TAKEN));
-        world.poster().post_callback(wakes).unwrap();
+        wakes.try_post(&world.poster()).unwrap();
         let seen = Arc::clone(&oracle);
         let rising = within(&world, &mut awake, &SHORT, move |cx| {
             let rising = thread::spawn(move || {

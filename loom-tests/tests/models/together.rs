@@ -40,7 +40,7 @@ fn opposite_orders() {
         let counts = Arc::clone(&ran);
         let outside = thread::spawn(move || {
             let (a, b) = second;
-            let posted = poster.with_all([&b, &a], move |[b, a], _cx| {
+            let posted = poster.try_with_all([&b, &a], move |[b, a], _cx| {
                 assert_eq!(a, b, "ORACLE: half of the other");
                 *b += 1;
                 *a += 1;
@@ -79,8 +79,8 @@ fn posts_before() {
                 cause.fetch_add(1, Ordering::Relaxed);
             });
         };
-        poster.post_callback(SHORT.on(THERE, posts)).unwrap();
-        let posted = poster.with_all([&a, &b], move |_, cx| {
+        SHORT.on(THERE, posts).try_post(&poster).unwrap();
+        let posted = poster.try_with_all([&a, &b], move |_, cx| {
             cx.post(RUNS, move |_cx| {
                 let before = effect.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(before, 1, "ORACLE: the effect is before its cause");

@@ -71,7 +71,7 @@ fn retire_and_steal() {
             cx.flush();
             seen.event(0, 1).post(cx, &SHORT, PASSED);
         };
-        poster.post_callback(SHORT.on(FIRST, first)).unwrap();
+        SHORT.on(FIRST, first).try_post(&poster).unwrap();
         retires.step();
         poster.set_working_cores(1).unwrap();
         retires.look_up();
@@ -118,7 +118,7 @@ fn retire_and_search() {
             cx.flush();
             done.wait();
         };
-        poster.post_callback(SHORT.on(RUNS, start)).unwrap();
+        SHORT.on(RUNS, start).try_post(&poster).unwrap();
         let driven = thread::spawn(move || sleeper.drive());
         let retiring = thread::spawn(move || {
             retires.look_up();
@@ -158,7 +158,7 @@ fn work_again() {
             cx.flush();
             done.wait();
         };
-        poster.post_callback(SHORT.on(RUNS, start)).unwrap();
+        SHORT.on(RUNS, start).try_post(&poster).unwrap();
         let driven = thread::spawn(move || retired.drive());
         busy.step();
         world.stop();

@@ -231,7 +231,7 @@ impl Play {
         for post in &self.program.posts[event.posts()] {
             work(cx, post.after_ns - done_ns);
             done_ns = post.after_ns;
-            cx.post_callback(Arc::clone(self).callback(post.event, now_ns()));
+            Arc::clone(self).callback(post.event, now_ns()).post(cx);
         }
         work(cx, event.work_ns - done_ns);
         let ended_ns = now_ns();

@@ -225,6 +225,7 @@ impl Conn {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
+    use crate::Post;
     use crate::net::tests::{listening, settle};
     use crate::net::{Incoming, Link, RecvBuf, Session, SimClient, Stream, Then};
     use crate::sim::{self, Simulation};
@@ -302,7 +303,7 @@ mod tests {
         }
 
         fn post(&self, f: fn(&mut Watched, &mut Cx, &Stream)) {
-            self.link.post(&self.simulation.poster(), f).unwrap();
+            self.link.try_post(&self.simulation.poster(), f).unwrap();
         }
 
         /// Goes on until this time, by an event then.
@@ -468,7 +469,7 @@ mod tests {
         });
         let (give, given) = give;
         let busy = move |cx: &mut Cx| give.send(client(cx)).unwrap();
-        poster.post(Color::from(2), busy).unwrap();
+        poster.try_post(Color::from(2), busy).unwrap();
         settle(&mut server.simulation);
         let told: Vec<_> = server.told.try_iter().collect();
         let [("data", came), ("timed out", at)] = told[..] else {

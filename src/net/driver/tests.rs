@@ -1,6 +1,7 @@
 //! The driver in simulated runtimes of one core.
 
 use super::{BURST_MAX, COMPLETIONS_MAX, Driver, SIMULATED_BUFFERS, release};
+use crate::Post;
 use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
 use crate::sched::core::Core;
@@ -46,7 +47,7 @@ where
 {
     let (tell, told) = channel();
     let event = move |cx: &mut Cx| tell.send(f(cx)).unwrap();
-    simulation.poster().post(Color::from(2), event).unwrap();
+    simulation.poster().try_post(Color::from(2), event).unwrap();
     until(simulation, &told)
 }
 
@@ -223,7 +224,7 @@ fn callbacks_are_dropped_in_their_color_whenever_the_end_comes() {
             stream.pause(cx).unwrap();
             give.send(stream).unwrap();
         };
-        simulation.poster().post(ACCEPTING, pause).unwrap();
+        simulation.poster().try_post(ACCEPTING, pause).unwrap();
         let stream = until(&mut simulation, &paused);
         for _ in 0..steps {
             simulation.step();
@@ -285,7 +286,7 @@ fn what_waits_for_room_is_unread() {
     };
     let look = Arc::new(look);
     let begin = move |cx: &mut Cx| fill(cx, &look);
-    simulation.poster().post(Color::from(9), begin).unwrap();
+    simulation.poster().try_post(Color::from(9), begin).unwrap();
     for _ in 0..20 {
         until(&mut simulation, &full);
     }
@@ -342,7 +343,7 @@ fn late(simulation: &mut Simulation, clients: Vec<SimClient>) -> (u64, usize, bo
         }
         crate::sim::work(cx, Duration::from_millis(1));
     };
-    simulation.poster().post(Color::from(2), busy).unwrap();
+    simulation.poster().try_post(Color::from(2), busy).unwrap();
     let (waiting, has_more) = until(simulation, &told);
     let profile = simulation.profile();
     let read = profile.handlers.iter().find(|its| its.name == "read");
@@ -383,7 +384,7 @@ fn at_the_limit_of_events_a_timer_waits_for_one_look() {
         most.fetch_max(waiting, Ordering::Relaxed);
     };
     let begin = move |cx: &mut Cx| fill(cx, &Arc::new(look));
-    simulation.poster().post(Color::from(9), begin).unwrap();
+    simulation.poster().try_post(Color::from(9), begin).unwrap();
     let _ = late(&mut simulation, clients);
     assert_eq!(fired.recv(), Ok(1), "since it was due");
     assert!(simulation.end().is_err(), "there was no end to the events");

@@ -2,6 +2,7 @@
 
 use super::{Served, Session};
 use crate::callback::Callback;
+use crate::host::cx::accepted;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::net::Stream;
@@ -64,25 +65,20 @@ impl<S: Session> Link<S> {
     /// ([`abort`](Self::abort) ends that); if it is gone already, `f` is dropped at once. If `f`
     /// panics, that is as a panic of the session.
     ///
-    /// Returns nothing with a [`Cx`], and with a [`Poster`] a `Result` that gives the closure back
-    /// once the runtime was asked to stop, or at the builder's limit of queued events.
-    ///
     /// # Panics
-    /// With a [`Cx`]: at the builder's limit of queued events; and if the connection is of another
-    /// runtime that was asked to stop. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    /// As [`Cx::post`]; and if the connection is of another runtime that was asked to stop.
     #[track_caller]
-    pub fn post<P, F>(&self, by: &P, f: F) -> P::Posted<F>
+    pub fn post<F>(&self, cx: &Cx, f: F)
     where
-        P: Post + ?Sized,
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
     {
-        P::posted(self.try_post(by, f))
+        accepted(self.try_post(cx, f));
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics.
     ///
     /// # Errors
-    /// As [`Poster::post`].
+    /// As [`Post::try_post`](crate::Post::try_post).
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
