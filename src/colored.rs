@@ -19,7 +19,6 @@ use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
 use crate::host::cx::accepted;
 use crate::host::holding::Held;
-use crate::host::inner::Inner;
 use crate::host::panics::LateDrop;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
@@ -27,7 +26,7 @@ use crate::in_color::InColor;
 use crate::post::{Post, post_wrapped};
 use crate::rejected::Rejected;
 use crate::sync::relaxed::{AtomicBool, Ordering};
-use crate::sync::{Arc, CellMut, CountedArc, fault};
+use crate::sync::{CellMut, CountedArc, fault};
 use crate::{Color, Cx, Handler, Reason};
 use std::fmt;
 use std::thread::panicking;
@@ -114,7 +113,7 @@ impl<T: Send + 'static> ColoredCell<T> {
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `by`.
     pub fn new(by: &(impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
-        Colored::make(by.to_poster().inner, color, None, value)
+        Colored::make(by.to_poster(), color, None, value)
     }
 
     /// State `value` of a color that nobody else has, for as long as the state is there; the
@@ -136,16 +135,16 @@ impl<T: Send + 'static> Colored<T> {
     pub fn new_unique(cx: &mut Cx, value: T) -> Colored<T> {
         let unique = cx.unique_color();
         let color = unique.color();
-        Colored::make(cx.poster().inner, color, Some(unique), value)
+        Colored::make(cx.poster(), color, Some(unique), value)
     }
 
-    fn make(inner: Arc<Inner>, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
+    fn make(poster: Poster, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
         let state = Lendable {
             value: Some(Box::new(value)),
             shared: None,
         };
         let cell = ColoredCell {
-            state: InColor::new(Poster { inner }, color, state),
+            state: InColor::new(poster, color, state),
             poisoned: AtomicBool::new(false),
             unique,
         };

@@ -46,7 +46,7 @@
 //!   run goes on ([`OnPanic`]): the state that the event had is poisoned ([`Colored`]), its
 //!   connection is reset, and holds that it had are over.
 //! - `run` ends when asked to ([`Cx::stop`]), after draining under a deadline; what is left then is
-//!   reported. A post after the end gives its closure back. A [`KeepAlive`] puts the end off.
+//!   reported. A post after the end gives its closure back. A strong [`Poster`] puts the end off.
 //! - Never promised: any order between colors, except the causal one above; when an event runs; on
 //!   which core, beyond what [`Cx::place`] says.
 //!
@@ -56,7 +56,7 @@
 //!   in one. What has a color, a [`Colored`] or a [`net::Stream`], is given `&'static` [`Handler`]
 //!   and a closure.
 //! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
-//!   its `try_` twin gives the closure back. Posting through a [`Poster`] or a [`KeepAlive`]
+//!   its `try_` twin gives the closure back. Posting through a [`Poster`]
 //!   returns a `Result` with the closure, always. Asking is the same, with a [`Reply`] instead of
 //!   nothing. What posts through any of them takes `&P` with `P:` [`Post`]` + ?Sized`.
 //! - Blocking work is refused by a `Result` also through a [`Cx`]: a full queue is an everyday
@@ -72,7 +72,6 @@
 //! | [`Cx`], [`Poster`], [`Post`] | posting from handlers, and from anywhere |
 //! | [`Cx::ask`], [`Reply`], [`gather`] | an event that returns something, and who gets it |
 //! | [`Cx::try_blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
-//! | [`KeepAlive`] | puts the end off while an answer is made outside |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
 //! | [`Bounded`], [`Backlog`], [`Permit`] | a bound on what waits in a color, and what is shed |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
@@ -188,7 +187,6 @@ pub use crate::hold::Hold;
 #[cfg(not(loom))]
 pub use crate::host::blocking::{Blocking, SlowBlocking};
 pub use crate::host::cx::UniqueColor;
-pub use crate::host::keep_alive::KeepAlive;
 pub use crate::host::panics::{OnPanic, PanicReport};
 pub use crate::host::poster::Poster;
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};

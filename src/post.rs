@@ -1,17 +1,16 @@
-//! Posting from wherever one is: by a handler's context, a poster, a keep-alive, a hold.
+//! Posting from wherever one is: by a handler's context, a poster, a hold.
 
 use crate::ask::{Asked, Reply};
 use crate::event::node::is_boxed;
 use crate::gate::HoldId;
 use crate::host::inner::Inner;
-use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Callback, Color, Cx, Handler};
 
-/// Posts events, from wherever it is: a handler's [`Cx`], a [`Poster`], a [`KeepAlive`], or a
+/// Posts events, from wherever it is: a handler's [`Cx`], a [`Poster`], or a
 /// [`Hold`](crate::Hold).
 ///
 /// Methods that take `&impl Post`, as those of [`Colored`](crate::Colored) do, are given `cx` (a
@@ -55,8 +54,8 @@ pub trait Post: sealed::Post {
     ///
     /// # Errors
     /// [`Reason::Full`](crate::Reason::Full) at the limit of queued events.
-    /// [`Reason::Ended`](crate::Reason::Ended) by a [`Poster`] once the runtime was asked to stop,
-    /// and by a [`KeepAlive`] or a [`Hold`](crate::Hold) if the run was cut short: by its deadline,
+    /// [`Reason::Ended`](crate::Reason::Ended) by a weak [`Poster`] once the runtime was asked to stop,
+    /// and by a strong one or a [`Hold`](crate::Hold) if the run was cut short: by its deadline,
     /// a panic, or the drop of a runtime that never ran. All give the closure back.
     fn try_post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
     where
@@ -164,6 +163,7 @@ pub(crate) mod sealed {
     pub struct Through(pub(crate) HoldId);
 
     pub trait Post {
+        /// A weak poster of its runtime.
         fn to_poster(&self) -> Poster;
         /// The address of the runtime it posts to, for comparison.
         fn runtime(&self) -> *const ();
@@ -217,13 +217,13 @@ pub(crate) mod sealed {
 
     impl Post for Poster {
         fn to_poster(&self) -> Poster {
-            self.clone()
+            Poster::of(&self.inner)
         }
         fn runtime(&self) -> *const () {
             Arc::as_ptr(&self.inner).cast()
         }
         fn posts_after_stop(&self) -> bool {
-            false
+            self.until() == Until::End
         }
         fn post_wrapped<F, G>(
             &self,
@@ -236,31 +236,6 @@ pub(crate) mod sealed {
             G: FnOnce(&mut Cx) + Send + 'static,
         {
             Poster::post_wrapped(self, handler, color, f, wrap)
-        }
-    }
-
-    impl Post for KeepAlive {
-        fn to_poster(&self) -> Poster {
-            self.poster().clone()
-        }
-        fn runtime(&self) -> *const () {
-            self.poster().runtime()
-        }
-        fn posts_after_stop(&self) -> bool {
-            true
-        }
-        fn post_wrapped<F, G>(
-            &self,
-            handler: Option<&'static Handler>,
-            color: Color,
-            f: F,
-            wrap: impl FnOnce(F) -> G,
-        ) -> Result<(), Rejected<F>>
-        where
-            G: FnOnce(&mut Cx) + Send + 'static,
-        {
-            let poster = self.poster();
-            poster.post_wrapped_until(Until::End, handler, color, f, wrap)
         }
     }
 }

@@ -384,7 +384,7 @@ fn what_is_refused_comes_back() {
             ..
         })
     ));
-    let keep_alive = poster.keep_alive().unwrap();
+    let keep_alive = poster.strong().unwrap();
     let state = Colored::new(&poster, HERE, ());
     let kept = state.clone();
     let thread = std::thread::spawn(move || {

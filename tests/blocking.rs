@@ -298,7 +298,7 @@ fn who_may_give_work_from_outside() {
             RESULT.on_value(COLOR, move |_cx, n| early.send(n).unwrap()),
         )
         .unwrap();
-    let keep_alive = poster.keep_alive().unwrap();
+    let keep_alive = poster.strong().unwrap();
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
             matches!(
@@ -379,7 +379,7 @@ fn at_the_deadline_work_is_named_and_dropped() {
         "{error}"
     );
     let RunError::Deadline {
-        keep_alives_left,
+        strong_posters_left,
         blocking_stuck,
         stuck,
         ..
@@ -387,7 +387,7 @@ fn at_the_deadline_work_is_named_and_dropped() {
     else {
         panic!("{error}");
     };
-    assert_eq!((keep_alives_left, stuck.len()), (7, 0));
+    assert_eq!((strong_posters_left, stuck.len()), (7, 0));
     assert_eq!(blocking_stuck, ["result"]);
     drop(go);
 }
@@ -681,7 +681,7 @@ fn child_ends_slowly() {
     let (tell, ends) = channel();
     let (let_go, go) = channel::<()>();
     let gives = std::thread::spawn(move || {
-        let keep = poster.keep_alive().unwrap();
+        let keep = poster.strong().unwrap();
         let slow = move || {
             AtEnd::set(move || {
                 tell.send(()).unwrap();
@@ -740,7 +740,7 @@ fn two_panics_at_the_end_are_no_deadlock() {
             cx.stop();
             std::thread::spawn(move || {
                 // The results are refused, since the run was cut short.
-                eventually("the end", || poster.keep_alive().is_err());
+                eventually("the end", || poster.strong().is_err());
                 drop(open);
             });
         })
@@ -873,7 +873,7 @@ fn in_a_simulation_work_is_outside() {
     let mut simulation = Runtime::builder().simulate(1).unwrap();
     simulation
         .start(|cx| {
-            let (poster, keep_alive) = (cx.poster(), cx.keep_alive());
+            let (poster, keep_alive) = (cx.poster(), cx.strong_poster());
             let work = move || {
                 assert!(matches!(
                     poster.try_post(COLOR, |_cx| ()),

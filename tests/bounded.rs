@@ -453,7 +453,7 @@ fn a_stop_is_told_to_who_waits_and_what_was_accepted_runs() {
     let (its, counted) = (full.clone(), Arc::clone(&ran));
     let tester = thread::spawn(move || {
         begun.recv().unwrap();
-        let keep_alive = poster.keep_alive().unwrap();
+        let keep_alive = poster.strong().unwrap();
         thread::scope(|scope| {
             let threads: Vec<_> = payloads
                 .into_iter()
@@ -508,7 +508,7 @@ fn of_a_run_that_is_cut_short_nobody_waits_on() {
     let (its, payloads) = (full.clone(), [(); 6].map(|()| alive.payload()));
     let (tell, told) = channel();
     let (by, at) = (poster.clone(), full.clone());
-    let keep_alive = poster.keep_alive().unwrap();
+    let keep_alive = poster.strong().unwrap();
     let waiting = thread::spawn(move || {
         told.recv().unwrap();
         at.post_wait(&keep_alive, LONG, |_, _| ())
@@ -918,7 +918,7 @@ fn an_end_by_force_is_told_to_who_waits_for_room_that_is_kept() {
     let poster = runtime.poster();
     let full = bounded(&poster, 1, ());
     let permit = full.try_reserve().unwrap();
-    let keep_alive = poster.keep_alive().unwrap();
+    let keep_alive = poster.strong().unwrap();
     let (its, other) = (full.clone(), full.clone());
     let waits = move || its.post_wait(&poster, Duration::MAX, |_, _| ());
     let waiting = thread::spawn(move || waits().unwrap_err());
@@ -955,7 +955,7 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     let poster = runtime.poster();
     let full = bounded(&poster, 1, ());
     let permit = full.try_reserve().unwrap();
-    let keep_alive = poster.keep_alive().unwrap();
+    let keep_alive = poster.strong().unwrap();
     type Nothing = fn(&mut (), &mut Cx);
     type Posted = Result<(), Rejected<Nothing>>;
     let posts = |by: &dyn Fn() -> Posted| by().map_err(|error| format!("{error:?}"));

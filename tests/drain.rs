@@ -64,7 +64,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
             WRITER.spawn(cx, Color::from(7), sleep(HOUR)).detach();
             let loaded = LOADED.on_value(Color::from(8), |_cx, _| ());
             cx.try_blocking(move || wait.recv(), loaded).unwrap();
-            std::mem::forget(cx.keep_alive());
+            std::mem::forget(cx.strong_poster());
             let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(9));
                 cx.post(stream.color(), move |cx| {
@@ -85,7 +85,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
         drop((client, go));
         let counts = (unfinished.events, unfinished.holds, unfinished.tasks);
         assert_eq!(counts, (2, 1, 1), "{text}");
-        let counts = (unfinished.blocking, unfinished.keep_alives);
+        let counts = (unfinished.blocking, unfinished.strong_posters);
         assert_eq!(counts, (1, 1), "{text}");
         assert_eq!(
             (unfinished.timers, unfinished.connections),
@@ -139,7 +139,7 @@ fn a_sleep_that_is_kept_is_named() {
     let (unfinished, text) = left(outcome);
     assert_eq!((unfinished.events, unfinished.tasks), (0, 0), "{text}");
     assert_eq!(
-        (unfinished.keep_alives, unfinished.timers),
+        (unfinished.strong_posters, unfinished.timers),
         (0, 1),
         "{text}"
     );
@@ -201,7 +201,7 @@ fn a_hook_that_panics_comes_out_of_run() {
     let run = std::panic::AssertUnwindSafe(|| {
         let builder = cores(1).on_drain(|_| panic!("in the hook"));
         builder.build().unwrap().run(|cx| {
-            std::mem::forget(cx.keep_alive());
+            std::mem::forget(cx.strong_poster());
             cx.stop();
         })
     });
@@ -284,7 +284,7 @@ fn a_color_that_waits_for_something_else_is_not_said_to_wait_for_itself() {
             cx.stop();
         },
         |cx| {
-            let (hold, keep_alive) = (cx.hold(), cx.keep_alive());
+            let (hold, keep_alive) = (cx.hold(), cx.strong_poster());
             cx.spawn(Color::from(8), async move {
                 sleep(Duration::from_millis(2_500)).await;
                 hold.resume(|_cx| drop(keep_alive));

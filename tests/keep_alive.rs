@@ -8,7 +8,7 @@ use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim::{SimError, Step};
-use mely::{Callback, Color, Colored, Handler, KeepAlive, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Handler, Poster, Rejected, RunError, Runtime};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,9 +27,9 @@ fn an_answer_made_outside_is_delivered_after_the_stop() {
         let runtime = cores(n).drain_deadline(LONG).build().unwrap();
         runtime
             .run(move |cx| {
-                let keep_alive = cx.keep_alive();
+                let keep_alive = cx.strong_poster();
+                let poster = cx.poster();
                 std::thread::spawn(move || {
-                    let poster = keep_alive.poster().clone();
                     eventually("the stop", || {
                         matches!(
                             poster.try_post(Color::from(1), |_cx| ()),
@@ -65,7 +65,7 @@ fn a_run_that_ends_by_itself_waits() {
     let runs = Arc::clone(&ran);
     let runtime = cores(2).exit_when_idle(true).build().unwrap();
     // Made before the run.
-    let keep_alive = runtime.poster().keep_alive().unwrap();
+    let keep_alive = runtime.poster().strong().unwrap();
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
         let set = move |_cx: &mut mely::Cx| runs.store(true, Ordering::Relaxed);
@@ -87,7 +87,7 @@ fn the_last_drop_ends_the_run() {
                 .drain_deadline(LONG)
                 .build()
                 .unwrap();
-            let keep_alive = runtime.poster().keep_alive().unwrap();
+            let keep_alive = runtime.poster().strong().unwrap();
             let another = keep_alive.clone();
             let thread = std::thread::spawn(move || {
                 drop(keep_alive);
@@ -114,11 +114,11 @@ fn the_deadline_counts_what_was_left() {
         .build()
         .unwrap();
     let poster = runtime.poster();
-    let mut kept: Vec<KeepAlive> = vec![poster.keep_alive().unwrap()];
+    let mut kept: Vec<Poster> = vec![poster.strong().unwrap()];
     kept.push(kept[0].clone());
     let outcome = runtime.run(|cx| {
         // One more, in an event that is not over when it is dropped with the run.
-        let keep_alive = cx.keep_alive();
+        let keep_alive = cx.strong_poster();
         drop(keep_alive);
         cx.stop();
     });
@@ -128,14 +128,14 @@ fn the_deadline_counts_what_was_left() {
     let text = error.to_string();
     let RunError::Deadline {
         events_left,
-        keep_alives_left,
+        strong_posters_left,
         stuck,
         ..
     } = error
     else {
         panic!("{error}");
     };
-    assert_eq!((events_left, keep_alives_left, stuck), (0, 2, vec![]));
+    assert_eq!((events_left, strong_posters_left, stuck), (0, 2, vec![]));
     assert!(text.contains("2 keep-alives"), "{text}");
     // What is posted now comes back.
     let alive = Alive::default();
@@ -150,7 +150,7 @@ fn the_deadline_counts_what_was_left() {
     ));
     drop(refused);
     assert_eq!(alive.count(), 0);
-    assert_eq!(poster.keep_alive().unwrap_err(), Reason::Ended);
+    assert_eq!(poster.strong().unwrap_err(), Reason::Ended);
 }
 
 /// State is reached through one as through a poster, also after the stop.
@@ -158,7 +158,7 @@ fn the_deadline_counts_what_was_left() {
 fn a_colored_takes_posts_through_one() {
     let _bound = Bound::new("a_colored_takes_posts_through_one");
     let runtime = cores(2).drain_deadline(LONG).build().unwrap();
-    let keep_alive = runtime.poster().keep_alive().unwrap();
+    let keep_alive = runtime.poster().strong().unwrap();
     let sum = Colored::new(&keep_alive, Color::from(7), 0u64);
     let total = runtime
         .run_until(move |cx, finish| {
@@ -190,13 +190,13 @@ fn threads_that_keep_the_runtime_lose_nothing() {
                 std::thread::spawn(move || {
                     let mut accepted = 0;
                     for i in 0..200 {
-                        let Ok(keep_alive) = poster.keep_alive() else {
+                        let Ok(keep_alive) = poster.strong() else {
                             break;
                         };
                         let color = Color::from(thread + i % 7);
                         let ran = Arc::clone(&ran);
                         let event = move |cx: &mut mely::Cx| {
-                            let again = cx.keep_alive();
+                            let again = cx.strong_poster();
                             let event = move |_cx: &mut mely::Cx| {
                                 ran.fetch_add(1, Ordering::Relaxed);
                             };
@@ -229,7 +229,7 @@ fn a_drain_that_waits_does_not_spin() {
             .drain_deadline(Duration::MAX)
             .simulate(3)
             .unwrap();
-        let keep_alive = simulation.poster().keep_alive().unwrap();
+        let keep_alive = simulation.poster().strong().unwrap();
         simulation
             .start(move |cx| {
                 if !exits {
@@ -264,13 +264,14 @@ fn a_simulation_that_is_cut_short_counts_them() {
     let simulation = |deadline| {
         let builder = Runtime::builder().drain_deadline(deadline);
         let simulation = builder.simulate(5).unwrap();
-        let keep_alive = simulation.poster().keep_alive().unwrap();
+        let keep_alive = simulation.poster().strong().unwrap();
         (simulation, keep_alive)
     };
     let left = |error| match error {
         SimError::Run(RunError::Deadline {
-            keep_alives_left, ..
-        }) => keep_alives_left,
+            strong_posters_left,
+            ..
+        }) => strong_posters_left,
         error => panic!("{error}"),
     };
     let (mut at_deadline, _keep_alive) = simulation(Duration::from_millis(1));

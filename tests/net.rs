@@ -1894,7 +1894,7 @@ fn a_paused_stream_is_told_of_the_end_of_a_run_that_ends_by_itself() {
         };
         simulation.start(begin).unwrap();
         let poster = simulation.poster();
-        let keep_alive = poster.keep_alive().unwrap();
+        let keep_alive = poster.strong().unwrap();
         while simulation.step() != Step::Stalled {}
         let _client = simulation.network().connect(addr.recv().unwrap()).unwrap();
         settle(&mut simulation);

@@ -95,7 +95,7 @@ fn an_answer_lost_at_a_stop() {
         })
     };
     let right: Begin = |cx, answers| {
-        let keep_alive = cx.keep_alive();
+        let keep_alive = cx.strong_poster();
         Box::new(move || {
             drop(keep_alive.try_post(CONNECTION, move |_cx| answers.lock().unwrap().push(1)));
         })

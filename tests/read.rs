@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, KeepAlive, NoReply, OnPanic, Reason,
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, NoReply, OnPanic, Poster, Reason,
     Rejected, RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,7 +107,7 @@ fn a_read_sees_all_that_was_posted_before_and_nothing_else() {
         let all = Arc::clone(&done);
         runtime
             .run(move |cx| {
-                let keep_alive = cx.keep_alive();
+                let keep_alive = cx.strong_poster();
                 let outside = Arc::clone(&all);
                 thread::spawn(move || {
                     let state = Colored::new(&poster, Color::from(90), 0);
@@ -417,13 +417,11 @@ fn a_stop_waits_for_readers() {
     let (written, late) = (Arc::clone(&read), Arc::clone(&read));
     let (give, take) = channel();
     let runtime = cores(2).build().unwrap();
+    let weak = runtime.poster();
     let outside = thread::spawn(move || {
-        let (keep_alive, hold, state): (KeepAlive, Hold, Colored<i32>) = take.recv().unwrap();
+        let (keep_alive, hold, state): (Poster, Hold, Colored<i32>) = take.recv().unwrap();
         eventually("the stop", || {
-            keep_alive
-                .poster()
-                .try_post(Color::from(3), |_cx| ())
-                .is_err()
+            weak.try_post(Color::from(3), |_cx| ()).is_err()
         });
         let mut asked = state
             .try_ask_read(&keep_alive, |state, _cx| *state)
@@ -441,7 +439,7 @@ fn a_stop_waits_for_readers() {
                 *state = 2;
                 assert!(!written.load(Ordering::Relaxed));
             });
-            give.send((cx.keep_alive(), cx.hold(), state)).unwrap();
+            give.send((cx.strong_poster(), cx.hold(), state)).unwrap();
         })
         .unwrap();
     outside.join().unwrap();

@@ -254,7 +254,7 @@ fn a_storm_on_threads_is_told_event_by_event() {
             let (observer, storm) = (runtime.poster(), Storm::new(24, holds));
             let begins = |thread: u64| {
                 let poster = runtime.poster();
-                let (alive, its) = (poster.keep_alive().unwrap(), Arc::clone(&storm));
+                let (alive, its) = (poster.strong().unwrap(), Arc::clone(&storm));
                 thread::spawn(move || {
                     begin(&poster, &its, thread * 1_000..thread * 1_000 + 60);
                     drop(alive);
@@ -321,7 +321,7 @@ fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
         let poster = elsewhere.poster();
         let start = move |cx: &mut Cx| {
             for color in 1..5u64 {
-                let (poster, here) = (poster.clone(), cx.keep_alive());
+                let (poster, here) = (poster.clone(), cx.strong_poster());
                 let work = move || {
                     for _ in 0..others {
                         let poster = poster.clone();

@@ -482,7 +482,7 @@ fn an_interval_ends_when_it_is_canceled() {
                         "a guard" => drop(timer.cancel_on_drop()),
                         "a stop" => cx.stop(),
                         _ => {
-                            let alive = cx.keep_alive();
+                            let alive = cx.strong_poster();
                             std::thread::spawn(move || {
                                 let guard = timer.cancel_on_drop();
                                 drop(guard);

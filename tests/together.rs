@@ -79,7 +79,7 @@ fn it_is_atomic_for_every_event_of_each_color() {
                         });
                     }
                 }
-                let keep_alive = cx.keep_alive();
+                let keep_alive = cx.strong_poster();
                 let outside = take.recv().unwrap();
                 thread::spawn(move || {
                     for _ in 0..EACH {

@@ -8,7 +8,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::thread::{self, ThreadId};
-use mely::{Callback, Color, Cx, Handler, KeepAlive, Poster, Reason, Rejected};
+use mely::{Callback, Color, Cx, Handler, Poster, Reason, Rejected};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,15 +98,6 @@ pub trait Offers {
 }
 
 impl Offers for Poster {
-    fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
-        &self,
-        callback: Callback<F>,
-    ) -> Result<(), Rejected<Callback<F>>> {
-        callback.try_post(self)
-    }
-}
-
-impl Offers for KeepAlive {
     fn offer<F: FnOnce(&mut Cx) + Send + 'static>(
         &self,
         callback: Callback<F>,

@@ -392,7 +392,7 @@ impl<R: Send + 'static> Reply<R> {
         let inner = &cx.worker_ref().inner;
         // Of the same runtime, the event that is asked keeps it.
         let stays = self.runtime == Arc::as_ptr(inner).addr();
-        let keep_alive = (!stays).then(|| cx.keep_alive());
+        let keep_alive = (!stays).then(|| cx.strong_poster());
         let poster = Poster::of(inner);
         let (cell, _parts) = self.into_parts();
         let deliver = move |result| {

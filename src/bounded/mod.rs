@@ -272,7 +272,7 @@ impl<T: Send + 'static> Bounded<T> {
         // Of the same runtime, the events that wait keep it.
         let kept = match posts_to(by, self.inner()) {
             true => (!poster.inner.quiesce.refuses(Until::End)).then_some(None),
-            false => poster.keep_alive().ok().map(Some),
+            false => poster.strong().ok().map(Some),
         };
         let Some(keep_alive) = kept else {
             return Err(Rejected {

@@ -82,7 +82,7 @@ impl<T: Send + 'static> Bounded<T> {
     /// # Errors
     /// - [`Reason::TimedOut`](crate::Reason::TimedOut) if no room has come in time.
     /// - [`Reason::Ended`](crate::Reason::Ended) when the runtime is asked to stop, ends by itself or is cut short,
-    ///   also if that is while it waits. By a [`KeepAlive`](crate::KeepAlive) only if the run is
+    ///   also if that is while it waits. By a strong [`Poster`](crate::Poster) only if the run is
     ///   cut short.
     /// - [`Reason::InsideHandler`](crate::Reason::InsideHandler) in a handler of whatever runtime, at once.
     /// - [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events: for that nobody waits.

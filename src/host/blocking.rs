@@ -1,7 +1,6 @@
 //! Blocking work: what a handler gives to a thread of the runtime's pool ([`super::pool`]).
 
 use super::inner::Inner;
-use super::keep_alive::KeepAlive;
 use super::panics::{Caught, LateDrop};
 use super::pool::{Job, JobRefusal};
 use super::poster::Poster;
@@ -77,7 +76,7 @@ struct BlockingJob<W, F> {
     /// In a box of its own, since it is called where it lies.
     work: Box<W>,
     callback: Callback<F>,
-    keep_alive: KeepAlive,
+    poster: Poster,
 }
 
 impl<T, W, F> Job for BlockingJob<W, F>
@@ -95,10 +94,9 @@ where
         let BlockingJob {
             work,
             callback,
-            keep_alive,
+            poster,
         } = *self;
         let Callback { handler, color, f } = callback;
-        let poster = keep_alive.poster();
         // The work is called in its box, and its value is boxed at once: both may be large.
         let work: Box<dyn FnOnce() -> T> = work;
         let work = || boxed(work);
@@ -123,12 +121,11 @@ where
         let BlockingJob {
             work,
             callback,
-            keep_alive,
+            poster,
         } = *self;
         let Callback { handler, color, f } = callback;
         let f = LateDrop::of_owner(f);
         let event = move |_cx: &mut Cx| drop(f);
-        let poster = keep_alive.poster();
         drop(poster.post_own_until(Until::End, handler, color, event));
         // Last, because it may panic.
         drop(work);
@@ -136,7 +133,7 @@ where
 }
 
 fn submit<T, W, F>(
-    keep_alive: KeepAlive,
+    poster: Poster,
     work: W,
     callback: Callback<F>,
 ) -> Result<Blocking, Rejected<(W, Callback<F>)>>
@@ -148,9 +145,9 @@ where
     let job = Box::new(BlockingJob {
         work: Box::new(work),
         callback,
-        keep_alive,
+        poster,
     });
-    let poster = job.keep_alive.poster();
+    let poster = &job.poster;
     let inner = Arc::clone(&poster.inner);
     // The result is posted from outside, and must not come before what this handler has posted.
     poster.publish();
@@ -190,7 +187,7 @@ impl Cx {
     /// builder's limit of queued events.
     ///
     /// # The end
-    /// Accepted work is a [`KeepAlive`]: a stop during it delivers the result and then ends. At the
+    /// Accepted work keeps the run, as a strong [`Poster`] does: a stop during it delivers the result and then ends. At the
     /// deadline work that has not begun is dropped. What runs has half a second; then its thread is
     /// left behind, and [`RunError::Deadline`](crate::RunError::Deadline) names its handler. It is
     /// the same, without a name, if a panic stops the run.
@@ -232,7 +229,7 @@ impl Cx {
         T: Send + 'static,
         F: FnOnce(&mut Cx, T) + Send + 'static,
     {
-        submit(self.keep_alive(), work, callback)
+        submit(self.strong_poster(), work, callback)
     }
 }
 
@@ -253,33 +250,14 @@ impl Poster {
         F: FnOnce(&mut Cx, T) + Send + 'static,
     {
         let inside = super::worker::is_inside(&self.inner);
-        if (inside || !self.inner.quiesce.refuses(Until::Stop))
-            && let Ok(keep_alive) = self.keep_alive()
+        if (inside || !self.inner.quiesce.refuses(self.until()))
+            && let Ok(poster) = self.strong()
         {
-            return submit(keep_alive, work, callback);
+            return submit(poster, work, callback);
         }
         Err(Rejected {
             reason: Reason::Ended,
             value: (work, callback),
         })
-    }
-}
-
-impl KeepAlive {
-    /// Runs `work` on a thread of the runtime's own; see [`Cx::try_blocking`].
-    ///
-    /// # Errors
-    /// As [`Cx::try_blocking`]; [`Reason::Ended`](crate::Reason::Ended) only if the run was cut short.
-    pub fn try_blocking<T, W, F>(
-        &self,
-        work: W,
-        callback: Callback<F>,
-    ) -> Result<Blocking, Rejected<(W, Callback<F>)>>
-    where
-        W: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-        F: FnOnce(&mut Cx, T) + Send + 'static,
-    {
-        submit(self.clone(), work, callback)
     }
 }

@@ -1,6 +1,5 @@
 //! What a handler can do with its context.
 
-use super::keep_alive::KeepAlive;
 use super::panics;
 use super::poster::Poster;
 use super::source::AtEnd;
@@ -168,11 +167,12 @@ impl Cx {
         Poster::of(&self.worker_ref().inner)
     }
 
-    /// Keeps the runtime from ending, for an answer that is made elsewhere; see [`KeepAlive`].
-    pub fn keep_alive(&self) -> KeepAlive {
+    /// Returns a strong [`Poster`], which keeps the run from ending: for an answer that is made
+    /// elsewhere.
+    pub fn strong_poster(&self) -> Poster {
         // This event ends after this, and the end is not decided before.
         self.worker_ref().inner.quiesce.keep_alive();
-        KeepAlive::counted(self.poster())
+        Poster::counted(&self.worker_ref().inner)
     }
 
     /// The color of the running event.
@@ -335,7 +335,7 @@ impl Cx {
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
     /// is left or the builder's deadline has come; listeners, receives and timers are canceled,
     /// sends under way are finished. Then `run` returns. Asking again changes nothing. A
-    /// [`KeepAlive`] puts the end off.
+    /// a strong [`Poster`] puts the end off.
     pub fn stop(&self) {
         // Cloned, since it wakes tasks, whose wakers look for the worker.
         let inner = Arc::clone(&self.worker_ref().inner);

@@ -3,7 +3,7 @@
 //! On a core: [`worker`] is its thread's loop, [`source`] what it waits for, [`cx`] the context
 //! that handlers are given. [`sources`] has
 //! what each core waits for, open to the others while it is inside an event. From elsewhere:
-//! [`poster`] posts, [`quiesce`] ends, in the order of [`stage`], [`keep_alive`] puts the end off, [`holding`] lets a color
+//! [`poster`] posts, [`quiesce`] ends, in the order of [`stage`], [`holding`] lets a color
 //! wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is work that
 //! handlers give to the threads of the [`pool`]. [`inner`] is what they share, [`leftovers`] what
 //! is dropped when all is over. [`stats`] and [`profile`] report, [`unfinished`] names the
@@ -15,7 +15,6 @@ pub(crate) mod blocking;
 pub(crate) mod cx;
 pub(crate) mod holding;
 pub(crate) mod inner;
-pub(crate) mod keep_alive;
 pub(crate) mod leftovers;
 pub(crate) mod panics;
 #[cfg(not(loom))]

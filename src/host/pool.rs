@@ -7,7 +7,7 @@
 //!
 //! Everything is behind one lock. No code of the user's runs under it, and no thread is joined
 //! under it, so a thread that gives a job waits for no other. The end of a run has nothing to do
-//! with it: each job holds a [`KeepAlive`](super::keep_alive::KeepAlive), so while one waits or runs the end
+//! with it: each job holds a strong [`Poster`](super::poster::Poster), so while one waits or runs the end
 //! is not decided. [`BlockingPool::close`] comes after the cores have left. It finds no job, unless
 //! the run was cut short.
 //!

@@ -1,7 +1,6 @@
 //! Posting from other threads.
 
 use super::inner::Inner;
-use super::keep_alive::KeepAlive;
 use super::quiesce::Until;
 use super::worker::{is_inside, lend_current};
 use crate::event::maker::{Maker, Refusal};
@@ -29,6 +28,43 @@ use std::fmt;
 /// runtime waits to be published: an event that goes there and back may overtake it. [`Cx::flush`]
 /// before the post keeps the causal order.
 ///
+/// # Strong posters
+/// A poster is *weak*, unless it was made by [`strong`](Self::strong) or
+/// [`Cx::strong_poster`](crate::Cx::strong_poster), or cloned from such a one: it does not keep the
+/// run from ending, and is refused once the runtime was asked to stop. While a strong poster exists,
+///
+/// - a runtime that was asked to stop drains, and does not end;
+/// - a runtime that ends by itself ([`Builder::exit_when_idle`](crate::Builder::exit_when_idle))
+///   does not;
+/// - events posted through it are accepted, after the stop too.
+///
+/// So a thread that has one delivers its answer, whenever the stop comes. The limit of the drain
+/// holds all the same: after [`drain_deadline`](crate::Builder::drain_deadline) the run ends with
+/// [`RunError::Deadline`](crate::RunError::Deadline), which says how many strong posters were left,
+/// and posts through them are refused. A panic that stops the runtime does not wait for them either.
+/// One that is leaked, or lies in the state of a [`Colored`](crate::Colored) that is not dropped
+/// before, keeps the run until that deadline. Each is counted in a word that all threads share: to
+/// make or drop one costs about as much as a post from another thread.
+///
+/// A thread that a handler has started, or has told something by other means, posts after the
+/// events of that handler only if these were flushed ([`Cx::flush`]);
+/// [`Cx::try_blocking`](crate::Cx::try_blocking) does that itself.
+///
+/// ```
+/// use mely::{Color, Post, Runtime};
+/// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
+///     let poster = cx.strong_poster();
+///     std::thread::spawn(move || {
+///         let answer = 6 * 7; // takes a while
+///         let delivered = poster.try_post(Color::from(7), move |_cx| finish.finish(answer));
+///         assert!(delivered.is_ok(), "although the runtime was asked to stop");
+///     });
+///     cx.stop();
+/// })?;
+/// assert_eq!(answer, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// ```
 /// use mely::{Color, Post, Runtime};
 /// let runtime = Runtime::builder().build()?;
@@ -43,12 +79,30 @@ use std::fmt;
 /// ```
 pub struct Poster {
     pub(crate) inner: Arc<Inner>,
+    /// Counted in [`quiesce`](super::quiesce), until the drop.
+    is_strong: bool,
 }
 
+/// The clone of a strong poster is strong.
 impl Clone for Poster {
     #[inline]
     fn clone(&self) -> Poster {
-        Poster::of(&self.inner)
+        if self.is_strong {
+            self.inner.quiesce.keep_alive();
+        }
+        Poster {
+            inner: share(&self.inner),
+            is_strong: self.is_strong,
+        }
+    }
+}
+
+impl Drop for Poster {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_strong {
+            self.inner.drop_keep_alive();
+        }
     }
 }
 
@@ -57,24 +111,41 @@ impl Poster {
     pub(crate) fn of(inner: &Arc<Inner>) -> Poster {
         Poster {
             inner: share(inner),
+            is_strong: false,
         }
     }
 
-    /// Keeps the runtime from ending; see [`KeepAlive`].
+    /// A strong one, which `quiesce` has counted.
+    pub(crate) fn counted(inner: &Arc<Inner>) -> Poster {
+        Poster {
+            inner: share(inner),
+            is_strong: true,
+        }
+    }
+
+    /// When the runtime refuses what is posted by this poster.
+    pub(crate) fn until(&self) -> Until {
+        match self.is_strong {
+            true => Until::End,
+            false => Until::Stop,
+        }
+    }
+
+    /// Returns a strong poster, which keeps the run from ending; see [`Poster`].
     ///
     /// Works before the run, during it, and also after it was asked to stop, until its end is
     /// decided. Inside a handler of the runtime it never fails, as
-    /// [`Cx::keep_alive`](crate::Cx::keep_alive).
+    /// [`Cx::strong_poster`](crate::Cx::strong_poster).
     ///
     /// # Errors
     /// [`Reason::Ended`](crate::Reason::Ended) if the run has ended.
-    pub fn keep_alive(&self) -> Result<KeepAlive, Reason> {
-        if is_inside(&self.inner) {
+    pub fn strong(&self) -> Result<Poster, Reason> {
+        if self.is_strong || is_inside(&self.inner) {
             self.inner.quiesce.keep_alive();
         } else if !self.inner.quiesce.keep_alive_from_outside() {
             return Err(Reason::Ended);
         }
-        Ok(KeepAlive::counted(self.clone()))
+        Ok(Poster::counted(&self.inner))
     }
 
     /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
@@ -88,7 +159,7 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_wrapped_until(Until::Stop, handler, color, f, wrap)
+        self.post_wrapped_until(self.until(), handler, color, f, wrap)
     }
 
     pub(crate) fn post_wrapped_until<F, G>(

@@ -81,8 +81,8 @@ pub struct Unfinished {
     pub tasks: u64,
     /// Blocking work that runs, or waits for a thread.
     pub blocking: u64,
-    /// [`KeepAlive`](crate::KeepAlive)s, but those of blocking work.
-    pub keep_alives: u64,
+    /// Strong [`Poster`](crate::Poster)s, but those of blocking work.
+    pub strong_posters: u64,
     /// Timers that a stop does not cancel: of sleeps, and deadlines of holds.
     pub timers: u64,
     /// Sends and receives of connections that are under way.
@@ -276,7 +276,7 @@ impl Display for Unfinished {
                 "piece of blocking work",
                 "pieces of blocking work",
             ),
-            (self.keep_alives, "keep-alive", "keep-alives"),
+            (self.strong_posters, "strong poster", "strong posters"),
             (self.timers, "timer", "timers"),
             (self.connections, "connection", "connections"),
         ];
@@ -404,7 +404,7 @@ impl Inner {
             holds,
             tasks,
             blocking,
-            keep_alives: keep_alives.saturating_sub(blocking),
+            strong_posters: keep_alives.saturating_sub(blocking),
             timers: 0,
             connections: 0,
             named,

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_value_at_a_core_is_reached_by_that_core() {
         let mut simulation = simulation();
-        let inner = simulation.poster().inner;
+        let inner = Arc::clone(&simulation.poster().inner);
         let asked = in_event(&mut simulation, COLOR, move |cx| {
             let (core, cores) = (cx.core(), cx.cores());
             let mut all: Vec<_> = (0..cores)
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_same_core_of_another_runtime_is_refused() {
-        let inner = simulation().poster().inner;
+        let inner = Arc::clone(&simulation().poster().inner);
         let cells = [0, 1].map(|core| AtHome::new(Arc::clone(&inner), CoreId::of(core), 0));
         let refused = in_event(&mut simulation(), COLOR, move |cx| {
             cells.map(|cell| is_refused(&cell, cx))
@@ -186,7 +186,7 @@ mod tests {
     /// Each core's driver has it.
     #[test]
     fn a_core_has_one_token() {
-        let inner = simulation().poster().inner;
+        let inner = Arc::clone(&simulation().poster().inner);
         for core in 0..2 {
             let claim = || Here::claim(&inner, CoreId::of(core));
             assert!(catch_unwind(AssertUnwindSafe(claim)).is_err());

@@ -468,7 +468,7 @@ impl Builder {
 
     /// Whether `run` returns by itself when nothing is left to do: no event queued, no operation of
     /// the event source under way, no blocking work, no task (also one that waits for a stop) and
-    /// no [`KeepAlive`](crate::KeepAlive). Posters that are still around do not count. Off by
+    /// no strong [`Poster`](crate::Poster). Weak ones do not count. Off by
     /// default.
     pub fn exit_when_idle(mut self, exit: bool) -> Builder {
         self.config.exit_when_idle = exit;

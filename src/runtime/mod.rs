@@ -7,7 +7,7 @@
 //!    what is queued, and what that posts, is run.
 //! 3. A core that has nothing left rests, and the last one closes the runtime
 //!    ([`crate::host::quiesce`]). From then on posts are refused. While a
-//!    [`KeepAlive`](crate::KeepAlive) exists nothing is closed.
+//!    strong [`Poster`](crate::Poster) exists nothing is closed.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
 //! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
 //!    core whose handler does not return is left behind with its thread, and `run` says so.
@@ -180,8 +180,8 @@ pub enum RunError {
     Deadline {
         /// Events that were queued and not run.
         events_left: u64,
-        /// [`KeepAlive`](crate::KeepAlive)s that there were at the deadline.
-        keep_alives_left: u64,
+        /// Strong [`Poster`](crate::Poster)s that there were at the deadline.
+        strong_posters_left: u64,
         /// Tasks that waited; see [`Cx::spawn`](crate::Cx::spawn).
         tasks_left: u64,
         /// Cores whose handler has not returned, by number and handler. Their threads are left
@@ -209,7 +209,7 @@ impl fmt::Display for RunError {
             }
             RunError::Deadline {
                 events_left,
-                keep_alives_left,
+                strong_posters_left,
                 tasks_left,
                 stuck,
                 blocking_stuck,
@@ -220,8 +220,8 @@ impl fmt::Display for RunError {
                     f,
                     "not drained by the deadline, in stage {stage}: {events_left} events were left"
                 )?;
-                if *keep_alives_left > 0 {
-                    write!(f, ", and {keep_alives_left} keep-alives")?;
+                if *strong_posters_left > 0 {
+                    write!(f, ", and {strong_posters_left} strong posters")?;
                 }
                 if *tasks_left > 0 {
                     write!(f, ", and {tasks_left} tasks waited")?;

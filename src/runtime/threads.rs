@@ -134,7 +134,7 @@ pub(crate) fn verdict(
         unfinished.named.retain(is_stuck);
         return Err(RunError::Deadline {
             events_left,
-            keep_alives_left: unfinished.keep_alives + unfinished.blocking,
+            strong_posters_left: unfinished.strong_posters + unfinished.blocking,
             tasks_left,
             stuck,
             blocking_stuck,

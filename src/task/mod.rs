@@ -21,7 +21,6 @@ use crate::gate::HoldId;
 use crate::hold::Hold;
 use crate::host::cx::accepted;
 use crate::host::holding::arrive;
-use crate::host::keep_alive::KeepAlive;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::post::sealed;
@@ -342,19 +341,6 @@ impl Handler {
 }
 
 impl Poster {
-    /// Runs a future in `color`; see [`Cx::spawn`].
-    ///
-    /// # Errors
-    /// As [`Post::try_post`](crate::Post::try_post).
-    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        spawn(self, None, color, future)
-    }
-}
-
-impl KeepAlive {
     /// Runs a future in `color`; see [`Cx::spawn`].
     ///
     /// # Errors

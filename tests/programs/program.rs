@@ -87,7 +87,7 @@ pub(crate) enum Act {
     /// Posts an event there with room that was given: what the two above do then.
     UseRoom(Vec<Act>),
     /// Makes a keep-alive, which is kept outside.
-    KeepAlive,
+    Poster,
     /// Panics.
     Panic,
     /// Asks the runtime to stop.
@@ -128,7 +128,7 @@ fn leaf() -> impl Strategy<Value = Act> {
         2 => (0..8usize).prop_map(Act::Cancel),
         2 => holds(),
         2 => (0..8usize).prop_map(Act::LetGo),
-        1 => Just(Act::KeepAlive),
+        1 => Just(Act::Poster),
         1 => (0..8usize).prop_map(Act::CancelBlocking),
         1 => (0..8usize).prop_map(Act::DropTask),
         1 => Just(Act::Panic),

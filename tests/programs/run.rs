@@ -8,8 +8,8 @@ use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Backlog, Blocking, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, KeepAlive,
-    NoReply, OnPanic, PanicReport, Permit, Post, Rejected, RunError, Runtime, Shed, Task, sleep,
+    Backlog, Blocking, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply,
+    OnPanic, PanicReport, Permit, Post, Poster, Rejected, RunError, Runtime, Shed, Task, sleep,
     with_cx, yield_now,
 };
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ struct Judge {
     timers: Timers,
     /// Those that are out.
     holds: Holds,
-    kept: Arc<Mutex<Vec<KeepAlive>>>,
+    kept: Arc<Mutex<Vec<Poster>>>,
     works: Arc<Mutex<Vec<(Id, Blocking)>>>,
     tasks: Tasks,
     /// Where a number of events may wait; empty if a post that finds the runtime full panics, which
@@ -523,7 +523,7 @@ impl Body {
                 let by = (Some(self.id), &*cx);
                 self.judge.try_bounded(by, which, Some(room), acts);
             }
-            Act::KeepAlive => self.judge.kept.lock().unwrap().push(cx.keep_alive()),
+            Act::Poster => self.judge.kept.lock().unwrap().push(cx.strong_poster()),
             Act::Panic => panic::panic_any(ON_PURPOSE),
             Act::Stop => {
                 self.judge.model().stopped = true;

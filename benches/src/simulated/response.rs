@@ -10,7 +10,7 @@ use crate::response::score::{Outcome, Run, Times};
 use crate::sync;
 use mely::Post;
 use mely::sim;
-use mely::{Color, Cores, Cx, KeepAlive, Runtime, Stealing};
+use mely::{Color, Cores, Cx, Poster, Runtime, Stealing};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,7 +38,7 @@ fn now_ns() -> u64 {
 }
 
 impl Plan {
-    fn post_all(self: &Arc<Plan>, by: &KeepAlive) {
+    fn post_all(self: &Arc<Plan>, by: &Poster) {
         for (request, due) in self.schedule.iter().enumerate() {
             let at_ns = START_NS + due.at_ns;
             // A sleep may return early.
@@ -118,7 +118,7 @@ fn run(
     }
     let its = Arc::clone(&plan);
     let start = move |cx: &mut Cx| {
-        let by = cx.keep_alive();
+        let by = cx.strong_poster();
         sync::spawn(move || its.post_all(&by));
     };
     let report = run.run(start).map_err(|error| error.to_string())?;

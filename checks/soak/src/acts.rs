@@ -62,7 +62,7 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
     let Some(ticket) = Ticket::loose(world) else {
         return;
     };
-    let (alive, color) = (cx.keep_alive(), never_held(rng));
+    let (alive, color) = (cx.strong_poster(), never_held(rng));
     let late = Duration::from_micros(rng.u64(..300));
     let side = &world.draw.sides[at.side];
     // A run that is cut short refuses what comes later.

@@ -4,7 +4,7 @@
 use crate::support::{RUNS, SHORT, all_has_run};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, KeepAlive, Stealing};
+use mely::{Color, Poster, Stealing};
 use mely_loom_tests::{Event, Model, Oracle, must_fail};
 use std::sync::mpsc;
 
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 const THERE: Color = Color::new(1);
 
 /// Posts to core 0 through a keep-alive, which is then dropped.
-fn post_through(keep_alive: &KeepAlive, event: Event) {
+fn post_through(keep_alive: &Poster, event: Event) {
     let accepted = event.offer(keep_alive, &SHORT, RUNS);
     assert!(accepted, "ORACLE: refused though it keeps the runtime");
 }
@@ -28,7 +28,7 @@ fn post_and_drop() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(1));
-        let keep_alive = world.poster().keep_alive().unwrap();
+        let keep_alive = world.poster().strong().unwrap();
         let mut core = world.core(0);
         let driven = thread::spawn(move || core.drive());
         let event = oracle.event(1, 0);
@@ -53,7 +53,7 @@ fn drop_against_stop() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan::cores(1));
-        let keep_alive = world.poster().keep_alive().unwrap();
+        let keep_alive = world.poster().strong().unwrap();
         let mut core = world.core(0);
         let driven = thread::spawn(move || core.drive());
         let dropping = thread::spawn(move || drop(keep_alive));
@@ -81,7 +81,7 @@ fn made_outside() {
         let mut core = world.core(0);
         let driven = thread::spawn(move || core.drive());
         let mut made = 0;
-        if let Ok(keep_alive) = world.poster().keep_alive() {
+        if let Ok(keep_alive) = world.poster().strong() {
             post_through(&keep_alive, oracle.event(1, 0));
             made += 1;
         }
@@ -110,7 +110,7 @@ fn made_inside() {
         let event = oracle.event(1, 0);
         let (give, given) = mpsc::channel();
         let makes = oracle.event(0, 0).then(move |cx| {
-            let keep_alive = cx.keep_alive();
+            let keep_alive = cx.strong_poster();
             let posting = thread::spawn(move || post_through(&keep_alive, event));
             give.send(posting).unwrap();
         });
@@ -141,7 +141,7 @@ fn drop_and_post() {
             exit_when_idle: true,
             ..Plan::cores(1)
         });
-        let keep_alive = world.poster().keep_alive().unwrap();
+        let keep_alive = world.poster().strong().unwrap();
         let mut core = world.core(0);
         let event = oracle.event(1, 0);
         let poster = world.poster();
