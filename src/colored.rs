@@ -17,7 +17,6 @@ pub(crate) mod weak;
 
 use crate::ask::{Asked, Reply};
 use crate::callback::Callback;
-use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::panics::LateDrop;
 use crate::host::poster::Poster;
@@ -244,7 +243,9 @@ impl<T: Send + 'static> Colored<T> {
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        accepted(self.post_event(cx, f));
+        if let Err(refused) = self.post_event(cx, f) {
+            cx.post_beyond(refused, |f| self.post_event(cx, f));
+        }
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics, or the event would.
@@ -302,7 +303,10 @@ impl<T: Send + 'static> Colored<T> {
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        accepted(self.ask_event(cx, f))
+        match self.ask_event(cx, f) {
+            Ok(reply) => reply,
+            Err(refused) => cx.post_beyond(refused, |f| self.ask_event(cx, f)),
+        }
     }
 
     /// Like [`ask`](Self::ask), and gives the closure back where that panics, or the event would.

@@ -153,9 +153,7 @@ impl World {
 
     /// A poster.
     pub fn poster(&self) -> Poster {
-        Poster {
-            inner: Arc::clone(&self.inner),
-        }
+        Poster::of(&self.inner)
     }
 
     /// Asks for the end.

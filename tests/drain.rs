@@ -100,7 +100,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
             "blocking work for handler `loaded` runs for ",
             "timer `mely: sleep` of color 7 is due in ",
             " of color 9 waits for its peer to send (handler `read`)",
-            "and 2 keep-alives",
+            "and 2 strong posters",
         ] {
             assert!(text.contains(named), "{named}: {text}");
         }

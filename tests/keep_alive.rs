@@ -123,7 +123,7 @@ fn the_deadline_counts_what_was_left() {
         cx.stop();
     });
     let Err(error) = outcome else {
-        panic!("ended before its keep-alives");
+        panic!("ended before its strong posters");
     };
     let text = error.to_string();
     let RunError::Deadline {
@@ -136,7 +136,7 @@ fn the_deadline_counts_what_was_left() {
         panic!("{error}");
     };
     assert_eq!((events_left, strong_posters_left, stuck), (0, 2, vec![]));
-    assert!(text.contains("2 keep-alives"), "{text}");
+    assert!(text.contains("2 strong posters"), "{text}");
     // What is posted now comes back.
     let alive = Alive::default();
     let payload = alive.payload();

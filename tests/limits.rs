@@ -6,7 +6,7 @@ use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, RecvBuf, Stream};
-use mely::{BuildError, Callback, Color, Cores, Cx, Handler, OnPanic, Rejected, Runtime};
+use mely::{BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, Rejected, Runtime};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,6 +126,87 @@ fn posting_beyond_the_limit_panics_with_the_reason() {
         !by_the_panic.load(Ordering::Relaxed),
         "and before the panic"
     );
+}
+
+/// Every way in which a handler posts without a `Result` may go beyond the limit.
+#[test]
+fn a_handler_goes_beyond_the_limit_in_every_way() {
+    static NAMED: Handler = Handler::new("named");
+    let _bound = Bound::new("a_handler_goes_beyond");
+    let ran = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&ran);
+    let accepted = Arc::new(AtomicU64::new(0));
+    let fills = Arc::clone(&accepted);
+    let runtime = cores(1).events_max(100).exit_when_idle(true);
+    let runtime = runtime.build().unwrap();
+    runtime
+        .run(move |cx| {
+            let count = || {
+                let ran = Arc::clone(&counts);
+                move || {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let first = Colored::new(cx, Color::from(2), 0u64);
+            let second = Colored::new(cx, Color::from(3), [0u8; 300]);
+            let fill = |cx: &Cx| {
+                let count = count();
+                cx.try_post(Color::from(1), move |_cx| count()).is_ok()
+            };
+            while fill(cx) {
+                fills.fetch_add(1, Ordering::Relaxed);
+            }
+            let large = [7u8; 500];
+            let (a, b, c, d, e, f) = (count(), count(), count(), count(), count(), count());
+            let (g, h, i, j, k) = (count(), count(), count(), count(), count());
+            cx.post(Color::from(4), move |_cx| a());
+            cx.post(Color::from(4), move |_cx| {
+                assert_eq!((b(), large[499]), ((), 7))
+            });
+            NAMED.on(Color::from(4), move |_cx| c()).post(cx);
+            first.post(cx, move |_, _cx| d());
+            first.via(&NAMED).post(cx, move |_, _cx| e());
+            second.post(cx, move |_, _cx| assert_eq!((f(), large[499]), ((), 7)));
+            let asked = first.ask(cx, move |_, _cx| g());
+            let also = cx.ask(Color::from(5), move |_cx| h());
+            let task = cx.spawn(Color::from(6), async move { i() });
+            first.read(cx, move |_, _cx| j());
+            cx.with_all((&first, &second), move |_, _cx| k());
+            assert!(!fill(cx), "it is at the limit all the same");
+            // Dropped, they would cancel.
+            for reply in [asked, also, task.into_reply()] {
+                reply.then(
+                    cx,
+                    NAMED.on_value(Color::from(7), |_cx, it| assert_eq!(it, Ok(()))),
+                );
+            }
+        })
+        .unwrap();
+    let expected = accepted.load(Ordering::Relaxed) + 11;
+    assert_eq!(ran.load(Ordering::Relaxed), expected);
+}
+
+/// Of a small limit the reserve is 64 events, of a large one an eighth.
+#[test]
+fn the_reserve_beyond_the_limit_has_a_limit() {
+    let _bound = Bound::new("the_reserve");
+    for (limit, reserve) in [(100, 64), (1_600, 200)] {
+        let posted = Arc::new(AtomicU64::new(0));
+        let counts = Arc::clone(&posted);
+        let runtime = cores(1).events_max(limit).on_panic(OnPanic::Stop);
+        let outcome = runtime.build().unwrap().run(move |cx| {
+            while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
+            loop {
+                cx.post(Color::from(1), |_cx| ());
+                counts.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains("Builder::events_max"), "{text}");
+        // The first event of a run has a reserved node itself, or not.
+        let posted = posted.load(Ordering::Relaxed);
+        assert!(posted.abs_diff(reserve) <= 1, "{posted} of {reserve}");
+    }
 }
 
 /// Foreign threads are held at the limit, and go on when there is room.

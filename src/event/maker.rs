@@ -15,6 +15,8 @@ use crate::{Color, Cx, Handler};
 pub(crate) struct Maker {
     pool: Pool,
     cache: ProfileCache,
+    /// Events are made beyond the limit, too.
+    is_beyond: bool,
 }
 
 /// Why an event was not made.
@@ -78,6 +80,7 @@ impl Maker {
         Maker {
             pool: Pool::new(Arc::clone(depot)),
             cache: ProfileCache::new(),
+            is_beyond: false,
         }
     }
 
@@ -153,7 +156,9 @@ impl Maker {
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
             let node = match self.node_if(Class::of::<Boxed>(), admit) {
                 Ok(node) => node,
-                Err(refusal) => return Err((f, refusal)),
+                Err(refusal) => {
+                    return self.make_beyond(profiles, handler, color, f, sort, wrap, refusal);
+                }
             };
             let f: Boxed = Box::new(wrap(f));
             return Ok((node.fill(color, ProfileOf::overflow(sort), times, f), times));
@@ -164,9 +169,45 @@ impl Maker {
             Ok(node) => Ok((node.fill(color, profile, times, wrap(f)), times)),
             Err(refusal) => {
                 self.refuse_recorded();
-                Err((f, refusal))
+                self.make_beyond(profiles, handler, color, f, sort, wrap, refusal)
             }
         }
+    }
+
+    /// What becomes of an event that was refused: it is made after all inside of
+    /// [`set_beyond`](Self::set_beyond).
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "as those of its only caller")]
+    fn make_beyond<F, G>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        f: F,
+        sort: Sort,
+        wrap: impl FnOnce(F) -> G,
+        refusal: Refusal,
+    ) -> Result<(Event, Times), (F, Refusal)>
+    where
+        G: FnOnce(&mut Cx) + Send + 'static,
+    {
+        match refusal {
+            Refusal::Full if self.may_go_beyond() => {
+                Ok(self.make_reserved(profiles, handler, color, wrap(f), sort.reserved()))
+            }
+            refusal => Err((f, refusal)),
+        }
+    }
+
+    /// Sets whether events may be made beyond the limit of events, as long as there is a reserve for
+    /// that; returns what was set before.
+    pub(crate) fn set_beyond(&mut self, is_beyond: bool) -> bool {
+        std::mem::replace(&mut self.is_beyond, is_beyond)
+    }
+
+    fn may_go_beyond(&self) -> bool {
+        self.is_beyond && self.pool.depot.has_reserve()
     }
 
     /// Memory for the event of an `F`, which is boxed, if `admit` says so: see
@@ -190,7 +231,12 @@ impl Maker {
                 if profile.is_some() {
                     self.refuse_recorded();
                 }
-                Err(refusal)
+                match refusal {
+                    Refusal::Full if self.may_go_beyond() => {
+                        Ok(self.place_reserved(profiles, handler, color, sort))
+                    }
+                    refusal => Err(refusal),
+                }
             }
         }
     }
@@ -209,6 +255,20 @@ impl Maker {
         if let Ok(place) = self.place_if(profiles, handler, color, sort, || true) {
             return place;
         }
+        self.place_reserved(profiles, handler, color, sort)
+    }
+
+    #[cold]
+    fn place_reserved<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+    ) -> Place<F>
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
         let sort = sort.reserved();
         let profile = self.cache.find_of::<F>(profiles, handler, color, sort);
         let node = self.pool.depot.reserve(Class::of::<F>());

@@ -20,7 +20,8 @@
 //!
 //! **Reserved nodes** are beyond the limit. Timers and the runtime's own events (a connection to be
 //! closed, state to be dropped in its color) take one when there is no other: they cannot be
-//! refused to anybody. A reserved node goes back to the depot's reserve when its event runs, and
+//! refused to anybody. So do posts of handlers that cannot be refused (`Cx::post`), while fewer than
+//! an eighth of the limit, or 64, are out. A reserved node goes back to the depot's reserve when its event runs, and
 //! never goes round.
 
 use super::node::{Class, Empty, Owned, Room};
@@ -43,6 +44,11 @@ const _: () = assert!(STOCK_MAX.is_power_of_two());
 /// The stocks of all pools are at most this part of the limit of events.
 const STOCKS_PART: usize = 32;
 
+/// Posts of handlers may go beyond the limit of events by this part of it, or by [`RESERVE_MIN`].
+const RESERVE_PART: usize = 8;
+/// See [`RESERVE_PART`].
+const RESERVE_MIN: usize = 64;
+
 /// Where pools exchange nodes, and the owner of all slabs.
 #[derive(Debug)]
 pub(crate) struct Depot {
@@ -52,6 +58,8 @@ pub(crate) struct Depot {
     out: AtomicUsize,
     /// Most of them.
     nodes_max: usize,
+    /// With so many reserved nodes in use a handler's post beyond the limit is refused.
+    reserve_max: usize,
     /// Nodes that are exchanged at a time.
     batch: usize,
     /// Lists of pools that have been filled once, each with a stock that may lie unused.
@@ -154,6 +162,7 @@ impl Depot {
             inner: Mutex::default(),
             out: AtomicUsize::new(0),
             nodes_max: events_max.saturating_add(lists * 2 * batch),
+            reserve_max: (events_max / RESERVE_PART).max(RESERVE_MIN),
             batch,
             lists: AtomicUsize::new(0),
         })
@@ -216,6 +225,11 @@ impl Depot {
         let out = self.out.load(Relaxed) + self.reserved();
         let stocks = self.lists.load(Relaxed) * 2 * self.batch;
         out.saturating_sub(stocks) as u64
+    }
+
+    /// Whether a handler's post may take a reserved node.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.reserved() < self.reserve_max
     }
 
     /// Reserved nodes that are in use.

@@ -36,7 +36,9 @@ impl Cx {
     /// wrote is visible to what runs after it by these rules, on whatever core.
     ///
     /// # Panics
-    /// At the builder's limit of queued events; see [`Post::try_post`](crate::Post::try_post).
+    /// If the reserve beyond the limit of queued events is used up, too:
+    /// [`Builder::events_max`](crate::Builder::events_max). [`Post::try_post`](crate::Post::try_post)
+    /// gives the closure back at the limit.
     ///
     /// ```
     /// use mely::{Color, Runtime};
@@ -62,11 +64,43 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if const { is_boxed::<F>() } {
-            return accepted(self.post_boxed(handler, color, f, |f| f));
+        let post = |f: F| match const { is_boxed::<F>() } {
+            true => self.post_boxed(handler, color, f, |f| f),
+            false => self
+                .post_wrapped(handler, color, f, |f| f)
+                .map_err(|f| Rejected::new(Reason::Full, f)),
+        };
+        if let Err(refused) = post(f) {
+            self.post_beyond(refused, post);
         }
-        if let Err(f) = self.post_wrapped(handler, color, f, |f| f) {
-            full(f);
+    }
+
+    /// Calls `post`, which posts beyond the limit of events as long as there is a reserve for that,
+    /// and panics if it is refused all the same.
+    #[track_caller]
+    pub(crate) fn surely<T, F>(&self, post: impl FnOnce() -> Result<T, Rejected<F>>) -> T {
+        let before = self.lend(|worker| worker.core.set_beyond(true));
+        let posted = post();
+        self.lend(|worker| worker.core.set_beyond(before));
+        match posted {
+            Ok(posted) => posted,
+            Err(refused) => refuse(refused),
+        }
+    }
+
+    /// Posts by `post` what was refused, [surely](Self::surely). Apart, since that is rare: so other
+    /// posts pay nothing for it.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    pub(crate) fn post_beyond<T, F>(
+        &self,
+        refused: Rejected<F>,
+        post: impl FnOnce(F) -> Result<T, Rejected<F>>,
+    ) -> T {
+        match refused.reason {
+            Reason::Full => self.surely(|| post(refused.value)),
+            _ => refuse(refused),
         }
     }
 
@@ -422,50 +456,24 @@ impl fmt::Debug for Cx {
     }
 }
 
-/// What a post through a context returns, which panics where it is refused.
-#[inline(always)]
-#[track_caller]
-pub(crate) fn accepted<T, F>(result: Result<T, Rejected<F>>) -> T {
-    match result {
-        Ok(posted) => posted,
-        Err(_) => refused(result),
-    }
-}
-
-/// The same of a post that is refused. Apart, and with all of it: what it posts may be large.
+/// Panics with the reason of a refusal. Apart, and with all of it: what was refused may be large.
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn refused<T, F>(result: Result<T, Rejected<F>>) -> T {
-    match result {
-        Ok(posted) => posted,
-        Err(Rejected {
-            reason: Reason::Full,
-            value: f,
-        }) => full(f),
+fn refuse<F>(refused: Rejected<F>) -> ! {
+    let Rejected { reason, value } = refused;
+    drop(value);
+    match reason {
         // Through the context of another runtime, to a state whose runtime has ended.
-        Err(Rejected {
-            reason: Reason::Ended,
-            value: f,
-        }) => {
-            drop(f);
+        Reason::Ended => {
             panic!(
-                "the runtime of the state has ended or is ending: `try_post` or a `Poster` would tell"
-            );
+                "the runtime of the state has ended or is ending: a method with `try_` would tell"
+            )
         }
-        Err(Rejected {
-            reason: refused,
-            value: f,
-        }) => {
-            drop(f);
-            panic!("{refused}");
-        }
+        Reason::Full => panic!(
+            "the runtime's limit of queued events is reached, and the reserve beyond it used up \
+             (Builder::events_max)"
+        ),
+        reason => panic!("{reason}"),
     }
-}
-
-#[cold]
-#[track_caller]
-pub(crate) fn full<F>(f: F) -> ! {
-    drop(f);
-    panic!("the runtime's limit of queued events is reached (Builder::events_max)");
 }

@@ -242,10 +242,15 @@ impl Builder {
     /// 24 bytes, 8 up to 88, 16 up to 216; memory of one size is not used for another). This many
     /// fit in every case; what cores and other threads have in stock comes on top, which is a
     /// thirty-second of them, or two of each of these sizes for each core and as many for all other
-    /// threads. At the limit [`Cx::post`](crate::Cx::post) panics, and
-    /// [`Post::try_post`](crate::Post::try_post) gives the closure back. What the network brings waits, but for 64 events. Timers fire beyond the
-    /// limit, and so do results of blocking work and the runtime's own events, such as the first of
-    /// a run, and the drop of state in its color.
+    /// threads.
+    ///
+    /// At the limit methods with `try_`, as [`Post::try_post`](crate::Post::try_post), give the
+    /// closure back, and the network is read no further (but for 64 events). Other methods of a
+    /// handler's context, as [`Cx::post`](crate::Cx::post), go beyond it, up to a *reserve* of an
+    /// eighth of the limit, at least 64 events, and panic when that is used up. Timers, results of
+    /// blocking work and the runtime's own events, such as the first of a run and the drop of state
+    /// in its color, are never refused; they count towards the reserve. An event that was accepted
+    /// is never lost for the sake of the limit.
     pub fn events_max(mut self, events: usize) -> Builder {
         self.events_max = events;
         self

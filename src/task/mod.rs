@@ -19,7 +19,6 @@ use crate::colored::Colored;
 use crate::event::node::Sort;
 use crate::gate::HoldId;
 use crate::hold::Hold;
-use crate::host::cx::accepted;
 use crate::host::holding::arrive;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
@@ -311,7 +310,7 @@ impl Cx {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        accepted(self.try_spawn(color, future))
+        self.surely(|| self.try_spawn(color, future))
     }
 
     /// Spawns, or gives the future back.
@@ -336,7 +335,7 @@ impl Handler {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        accepted(spawn(cx, Some(self), color, future))
+        cx.surely(|| spawn(cx, Some(self), color, future))
     }
 }
 

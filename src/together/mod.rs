@@ -22,7 +22,6 @@ use self::states::sealed::{Handles, TakeHandles, ToHandles};
 use self::states::{Helds, InColors, StatePlace, States};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
-use crate::host::cx::accepted;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
@@ -365,7 +364,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_with_all(states, IfPoisoned::Posted, f));
+        self.surely(|| try_with_all(states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -392,7 +391,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        accepted(ask_all(states, f))
+        self.surely(|| ask_all(states, f))
     }
 }
 

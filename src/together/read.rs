@@ -11,7 +11,6 @@ use super::read_states::sealed::ReadHandles;
 use super::{IfPoisoned, StatesByColor, Target};
 use crate::ask::{Asked, Reply, run_asked};
 use crate::event::node::Sort;
-use crate::host::cx::accepted;
 use crate::host::poster::Poster;
 use crate::post::{Post, until_of};
 use crate::rejected::Rejected;
@@ -240,7 +239,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     where
         F: FnOnce(&T, &mut Cx) + Send + 'static,
     {
-        accepted(self.post_read(cx, f, None));
+        cx.surely(|| self.post_read(cx, f, None));
     }
 
     /// Like [`read`](Self::read), and gives the closure back where that panics, or the event would.
@@ -267,7 +266,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
         let (asked, reply) = Asked::new(&self.poster().inner);
-        accepted(self.post_read(cx, f, Some(asked)).map(|()| reply))
+        cx.surely(|| self.post_read(cx, f, Some(asked)));
+        reply
     }
 
     /// As [`ask_read`](Self::ask_read), by whatever can post, or gives the closure back.
@@ -335,7 +335,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        accepted(try_read_all(states, IfPoisoned::Posted, f));
+        self.surely(|| try_read_all(states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -361,7 +361,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        accepted(ask_read_all(states, f))
+        self.surely(|| ask_read_all(states, f))
     }
 }
 

@@ -671,7 +671,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         let stalled = step == Step::Stalled;
         match step {
             Step::Ended if !panics_matter() && latest_kept().is_some() => {
-                return Err("ended in spite of a keep-alive".into());
+                return Err("ended in spite of a strong poster".into());
             }
             Step::Ended => break,
             Step::Stalled if !judge.holds.lock().unwrap().is_empty() => judge.let_all_go(),
@@ -723,7 +723,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                         reason: Reason::Ended,
                         ..
                     }) if !panics_matter() => {
-                        return Err("refused in spite of a keep-alive".into());
+                        return Err("refused in spite of a strong poster".into());
                     }
                     Err(refused) => drop(refused),
                 }

@@ -2,7 +2,6 @@
 
 use super::{Served, Session};
 use crate::callback::Callback;
-use crate::host::cx::accepted;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::net::Stream;
@@ -72,7 +71,7 @@ impl<S: Session> Link<S> {
     where
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
     {
-        accepted(self.try_post(cx, f));
+        cx.surely(|| self.try_post(cx, f));
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics.
