@@ -344,12 +344,7 @@ impl Maker {
     }
 
     #[inline(always)]
-    pub(crate) fn free(&mut self, node: Empty) {
-        self.pool.free(node);
-    }
-
-    /// Takes back a reserved node.
-    pub(crate) fn retire(&mut self, node: Empty) {
-        self.pool.depot.retire(node);
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 }

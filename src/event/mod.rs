@@ -1,7 +1,8 @@
 //! An event, and what is known of its handler, without any scheduling.
 //!
 //! In memory: [`node`] is an event with its closure, [`fifo`] is events in a row, those of the
-//! color that runs included, [`pool`] is where nodes come from. What handlers take: [`profile`] is
+//! color that runs included, [`pool`] is where nodes come from, [`vtable`]
+//! runs and drops a closure of each type. What handlers take: [`profile`] is
 //! learned of each handler and closure type, [`profile_cache`] is a thread's way to it, [`times`]
 //! is what events add up to, [`lot`] is which of them are learned from, [`counts`] is how many ran.
 //! [`maker`] puts the two together: it makes the event of a post; [`makers`] are those of threads
@@ -18,3 +19,4 @@ pub(crate) mod profile;
 pub(crate) mod profile_cache;
 pub(crate) mod tag;
 pub(crate) mod times;
+pub(crate) mod vtable;

@@ -325,12 +325,12 @@ impl Empty {
 }
 
 /// What lies in a node of a closure of type `F`.
-trait Stored<F>: Sized {
+pub(super) trait Stored<F>: Sized {
     fn call(self, cx: &mut Cx);
 }
 
 /// The closure itself.
-struct InPlace<F>(F);
+pub(super) struct InPlace<F>(F);
 
 impl<F: FnOnce(&mut Cx)> Stored<F> for InPlace<F> {
     #[inline(always)]
@@ -389,7 +389,7 @@ impl Event {
     /// # Safety
     /// An `S` lies in its node.
     #[inline(always)]
-    unsafe fn take<S>(mut self) -> (S, Empty) {
+    pub(super) unsafe fn take<S>(mut self) -> (S, Empty) {
         // For loom, which sees cells only.
         self.header().end();
         charge::read_bytes(self.0.closure::<S>().cast(), size_of::<S>());
@@ -404,22 +404,6 @@ impl Event {
             },
         )
     }
-}
-
-/// What the scheduler knows of a closure type: how to run and to drop it, and its name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Vtable {
-    /// Takes the closure, or its box, out, gives the node back to the running core's pool, runs the
-    /// closure.
-    /// To be called with an event whose profile has this vtable.
-    pub(crate) run: unsafe fn(Event, &mut Cx),
-    /// Takes the closure out and drops it; with the same event.
-    pub(crate) discard: unsafe fn(Event),
-    pub(crate) type_name: fn() -> &'static str,
-    /// Whether these closures are boxed.
-    pub(crate) is_boxed: bool,
-    /// Whether these events pass gates ([`crate::gate`]).
-    pub(crate) passes: bool,
 }
 
 /// What sort of event a closure becomes.
@@ -449,68 +433,6 @@ impl Sort {
             ..self
         }
     }
-}
-
-/// The vtable of `F`, at an address that serves as the key of `F`'s profile.
-pub(crate) struct VtableOf<F>(PhantomData<F>);
-
-impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
-    pub(crate) const VTABLE: &'static Vtable = &Self::vtable::<false>(false);
-    const RESERVED: &'static Vtable = &Self::vtable::<true>(false);
-    const PASSING: &'static Vtable = &Self::vtable::<false>(true);
-    const PASSING_RESERVED: &'static Vtable = &Self::vtable::<true>(true);
-
-    /// That of events of this sort.
-    #[inline(always)]
-    pub(crate) const fn of(sort: Sort) -> &'static Vtable {
-        match (sort.passes, sort.reserved) {
-            (false, false) => Self::VTABLE,
-            (false, true) => Self::RESERVED,
-            (true, false) => Self::PASSING,
-            (true, true) => Self::PASSING_RESERVED,
-        }
-    }
-
-    const fn vtable<const RESERVED: bool>(passes: bool) -> Vtable {
-        if is_boxed::<F>() {
-            Self::stored::<Box<F>, RESERVED>(passes)
-        } else {
-            Self::stored::<InPlace<F>, RESERVED>(passes)
-        }
-    }
-
-    const fn stored<S: Stored<F>, const RESERVED: bool>(passes: bool) -> Vtable {
-        Vtable {
-            run: run::<F, S, RESERVED>,
-            discard: discard::<F, S>,
-            type_name: std::any::type_name::<F>,
-            is_boxed: is_boxed::<F>(),
-            passes,
-        }
-    }
-}
-
-/// # Safety
-/// The event was made of an `F`, which lies in its node as an `S`; the node is reserved or not.
-unsafe fn run<F: FnOnce(&mut Cx), S: Stored<F>, const RESERVED: bool>(event: Event, cx: &mut Cx) {
-    // SAFETY: the caller's promise. The node is free before the closure runs, so that the closure's
-    // own first post finds it in the cache.
-    let (stored, node) = unsafe { event.take::<S>() };
-    let core = &mut cx.worker().core;
-    if RESERVED {
-        core.retire(node);
-    } else {
-        core.free(node);
-    }
-    stored.call(cx);
-}
-
-/// # Safety
-/// The event was made of an `F`, which lies in its node as an `S`.
-unsafe fn discard<F, S: Stored<F>>(event: Event) {
-    // SAFETY: the caller's promise. The node's memory goes with the runtime.
-    let (stored, _) = unsafe { event.take::<S>() };
-    drop(stored);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -20,9 +20,10 @@
 //! So a second mean goes over the last 256. What an event is taken for is the larger of both: who
 //! becomes slower is known for it soon, and who is slow at times is not forgotten in between.
 
-use super::node::{Event, ProfileOf, Sort, Vtable, VtableOf};
+use super::node::{Event, ProfileOf, Sort};
 use super::tag::{PROFILES_MAX, ProfileId, Tag};
 use super::times::Times;
+use super::vtable::{Vtable, VtableOf};
 use crate::ablation::{Rule, without};
 use crate::policy::estimate::{believed, differs, nearer};
 use crate::policy::numbers::{
@@ -42,21 +43,22 @@ use std::collections::HashMap;
 pub(crate) const WATCH_TIMES: u32 = 1;
 /// Every event is to ask its color's gate; see [`Profiles::gate`].
 pub(crate) const WATCH_GATE: u32 = 2;
+/// Every event is to be recorded.
+pub(crate) const WATCH_RECORD: u32 = 4;
 
 /// One handler and closure type: the line that every post and every run reads.
 #[repr(align(64))]
 #[derive(Debug)]
 pub(crate) struct ClosureProfile {
     pub(crate) vtable: &'static Vtable,
-    /// The vtable's, here to spare each event a load that the next one waits for; of a runtime
-    /// that is recorded [`run_recorded`].
+    /// The vtable's, here to spare each event a load that the next one waits for.
     run: unsafe fn(Event, &mut Cx),
     pub(crate) handler: Option<&'static Handler>,
     penalty: u32,
     // What follows from the samples, worked out when one is recorded and not for each event.
     /// [`Times`] of one event.
     estimate: AtomicU64,
-    /// [`WATCH_TIMES`], [`WATCH_GATE`]: what is to be done for each event.
+    /// [`WATCH_TIMES`], [`WATCH_GATE`], [`WATCH_RECORD`]: what is to be done for each event.
     watch: AtomicU32,
     /// See [`ClosureProfile::lone_posts`].
     lone_posts: AtomicU32,
@@ -141,11 +143,11 @@ impl ClosureProfile {
         let samples = if time.is_some() { MEAN_SAMPLES } else { 0 };
         let profile = ClosureProfile {
             vtable,
-            run: if recorded { run_recorded } else { vtable.run },
+            run: vtable.run,
             handler,
             penalty: handler.map_or(1, Handler::annotated_penalty),
             estimate: AtomicU64::new(0),
-            watch: AtomicU32::new(0),
+            watch: AtomicU32::new(if recorded { WATCH_RECORD } else { 0 }),
             lone_posts: AtomicU32::new(TRIAL_EVENTS),
             samples: Samples {
                 mean_ns: AtomicU32::new(time_ns),
@@ -289,19 +291,6 @@ impl ClosureProfile {
         self.samples.store(samples, mean_ns, deviation_ns);
         self.update_estimate(samples, mean_ns);
     }
-}
-
-/// Runs an event of a runtime that is recorded: what its vtable's `run` does, between two records.
-///
-/// # Safety
-/// The event's profile, which has the vtable of its closure, is one of the runtime's whose context
-/// this is.
-unsafe fn run_recorded(mut event: Event, cx: &mut Cx) {
-    let (color, tag) = event.color_and_tag();
-    let run = cx.worker().core.begin_recorded(color, tag);
-    // SAFETY: `run` is that of the profile which the event names, as the caller promises.
-    unsafe { run(event, cx) };
-    cx.worker().core.end_recorded(false);
 }
 
 /// A closure that found no profile left.
@@ -626,7 +615,7 @@ mod tests {
         assert_eq!(unwrapped("a::main::{{closure}}"), "a::main::{{closure}}");
     }
     use crate::Cx;
-    use crate::event::node::VtableOf;
+    use crate::event::vtable::VtableOf;
     use std::sync::LazyLock;
     use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! A thread's own way from a handler and closure type to its profile.
 
-use super::node::{ProfileOf, Sort, Vtable, VtableOf};
+use super::node::{ProfileOf, Sort};
 use super::profile::{Interned, Key, Profiles, key};
+use super::vtable::{Vtable, VtableOf};
 use crate::record::Log;
 use crate::{Color, Cx, Handler};
 
@@ -247,8 +248,8 @@ fn hash((handler, vtable): Key) -> usize {
 mod tests {
     use super::*;
     use crate::Cx;
-    use crate::event::node::VtableOf;
     use crate::event::tag::ProfileId;
+    use crate::event::vtable::VtableOf;
     use std::sync::LazyLock;
 
     const COLOR: Color = Color::DEFAULT;

@@ -7,7 +7,9 @@ pub use super::unique::UniqueColor;
 use super::worker::Worker;
 use crate::color::CoreId;
 use crate::event::node::{Sort, is_boxed};
+use crate::event::pool::Pool;
 use crate::event::profile::Begun;
+use crate::event::vtable::HasPool;
 use crate::memory::boxed;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
@@ -403,6 +405,13 @@ impl Cx {
     #[cfg(not(loom))]
     pub fn backends(&self) -> Vec<crate::io::Report> {
         self.worker_ref().inner.backends()
+    }
+}
+
+impl HasPool for Cx {
+    #[inline(always)]
+    fn pool(&mut self) -> &mut Pool {
+        self.worker().core.pool()
     }
 }
 

@@ -416,9 +416,7 @@ pub(crate) fn caught(cx: &mut Cx, payload: Box<dyn Any + Send>) {
         location: note.and_then(|note| note.location),
         message,
     };
-    let core = &mut cx.worker().core;
-    core.end_recorded(true);
-    core.count_panic();
+    cx.worker().core.count_panic();
     cx.end_event();
     let inner = cx.worker().inner.clone();
     inner.panicked(report, is_written);

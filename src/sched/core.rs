@@ -35,8 +35,9 @@ use crate::color::{CoreId, MaybeSlot, SlotId};
 use crate::event::counts::Run;
 use crate::event::fifo::Running;
 use crate::event::maker::{Maker, Place};
-use crate::event::node::{Empty, Event, Sort};
-use crate::event::profile::{Begun, WATCH_GATE, WATCH_TIMES};
+use crate::event::node::{Event, Sort};
+use crate::event::pool::Pool;
+use crate::event::profile::{Begun, WATCH_GATE, WATCH_RECORD, WATCH_TIMES};
 use crate::event::tag::{ProfileId, Tag};
 use crate::event::times::Times;
 use crate::memory::prefetch;
@@ -59,10 +60,10 @@ pub(crate) struct Current {
     color: u64,
     /// [`Tag::NONE`] before the first event since the core found nothing to run, so that this event
     /// is noted whatever its handler.
-    tag: Tag,
+    pub(super) tag: Tag,
     /// When it started, if it is timed.
     pub(super) started_ns: u64,
-    /// What there is to do when it has run: [`TIMED`], [`GATHERED`].
+    /// What there is to do when it has run: [`TIMED`], [`GATHERED`], [`RECORDED`].
     pub(super) at_end: u32,
 }
 
@@ -70,6 +71,8 @@ pub(crate) struct Current {
 pub(super) const TIMED: u32 = 1;
 /// The layers above have gathered something in it.
 const GATHERED: u32 = 2;
+/// The event is recorded.
+pub(super) const RECORDED: u32 = 4;
 
 impl Current {
     pub(crate) fn color(&self) -> Color {
@@ -503,6 +506,9 @@ impl Core {
             if wanted || self.own.progress.wants_attention() {
                 self.begin_timing(wanted);
             }
+            if watch & WATCH_RECORD != 0 {
+                self.begin_recorded();
+            }
         }
         Some(begun)
     }
@@ -542,7 +548,8 @@ impl Core {
     }
 
     /// The event that runs has panicked.
-    pub(crate) fn count_panic(&self) {
+    pub(crate) fn count_panic(&mut self) {
+        self.end_recorded(true);
         self.own.stats.panics.add(1);
         self.shared
             .profiles
@@ -560,12 +567,14 @@ impl Core {
 
     #[inline(never)]
     fn end_noted(&mut self) -> bool {
+        self.end_recorded(false);
         if self.current.at_end & GATHERED != 0 {
             self.current.at_end &= !GATHERED;
             return true;
         }
-        self.current.at_end = 0;
-        self.end_timing();
+        if std::mem::take(&mut self.current.at_end) == TIMED {
+            self.end_timing();
+        }
         false
     }
 
@@ -679,14 +688,10 @@ impl Core {
         self.shared.profiles.discard(begun.into_event());
     }
 
+    /// Where the nodes go whose events begin.
     #[inline(always)]
-    pub(crate) fn free(&mut self, node: Empty) {
-        self.maker.free(node);
-    }
-
-    /// Takes back a reserved node.
-    pub(crate) fn retire(&mut self, node: Empty) {
-        self.maker.retire(node);
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        self.maker.pool()
     }
 }
 

@@ -1,38 +1,43 @@
 //! What a core records, if its runtime is recorded ([`crate::record`]), and with the feature
 //! `tracing` tells ([`crate::notice`]).
 
-use super::core::Core;
+use super::core::{Core, RECORDED};
 use super::steal::Loot;
+#[cfg(feature = "tracing")]
+use crate::Color;
 use crate::color::CoreId;
-use crate::event::node::Event;
-use crate::event::tag::{ProfileId, Tag};
+use crate::event::tag::ProfileId;
 use crate::gate::HoldNumber;
 #[cfg(feature = "tracing")]
 use crate::notice::{Notice, What};
 use crate::policy::victim::Temptation;
 use crate::record;
-use crate::{Color, Cx};
 use mely_topology::Distance;
 
 impl Core {
-    /// An event of a runtime that is recorded begins. Returns what runs it.
-    pub(crate) fn begin_recorded(&mut self, color: u64, tag: Tag) -> unsafe fn(Event, &mut Cx) {
-        let profile = self.shared.profiles.get(tag.profile());
+    /// An event of a runtime that is recorded begins.
+    #[cold]
+    pub(super) fn begin_recorded(&mut self) {
+        let id = self.current.profile();
+        let profile = self.shared.profiles.get(id);
         if let Some(log) = self.maker.log() {
-            let color = Color::of_kind(tag.kind(), color);
             log.begin(
-                tag.profile().index(),
+                id.index(),
                 || profile.definition(),
-                color,
-                tag.cause(),
+                self.current.color(),
+                self.current.tag.cause(),
                 profile.wants_timing(),
             );
+            self.current.at_end |= RECORDED;
         }
-        profile.vtable.run
     }
 
-    /// It is over.
-    pub(crate) fn end_recorded(&mut self, panicked: bool) {
+    /// It is over, if it has begun.
+    pub(super) fn end_recorded(&mut self, panicked: bool) {
+        if self.current.at_end & RECORDED == 0 {
+            return;
+        }
+        self.current.at_end &= !RECORDED;
         if let Some(log) = self.maker.log() {
             log.end(panicked);
         }
