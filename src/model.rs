@@ -7,10 +7,11 @@
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::color::HashKey;
-use crate::host::inner::{Config, Inner};
+use crate::host::inner::{Config, Ended, Inner};
+use crate::host::panics::InTurn;
 use crate::host::quiesce::{Decided, Phase, Quiesce, Until};
 use crate::host::source::silence::Silence;
-use crate::host::source::{Source, Visit};
+use crate::host::source::{Above, Attached, Source, Visit};
 use crate::host::sources::Watches;
 use crate::host::stage::{Stage, StageLimits};
 use crate::host::watchdog::WatchdogBell;
@@ -112,7 +113,7 @@ impl World {
             pins: None,
         };
         World {
-            inner: Arc::new(Inner::new(shared, config, Box::new(()))),
+            inner: Arc::new(Inner::new(shared, config, ())),
             now_ns: Arc::new(relaxed::AtomicU64::new(0)),
         }
     }
@@ -399,6 +400,16 @@ impl Wire {
     }
 }
 
+// No network.
+impl Above for Inner {
+    type Driver = ();
+    type Attached = ();
+}
+
+impl Attached for () {
+    fn drop_callbacks(&self, _ended: &mut Ended<'_>, _drops: &mut InTurn) {}
+}
+
 impl Source for Arc<Wire> {
     fn look(&mut self, core: &mut sched::core::Core) {
         let mut events = self.events.lock().unwrap();
@@ -438,10 +449,6 @@ impl Source for Arc<Wire> {
         let events = self.events.lock().unwrap();
         let quiet = events.under_way == 0 && events.completed.is_empty() && events.timer.is_none();
         quiet || crate::sync::fault("event source not asked")
-    }
-
-    fn innermost(&mut self) -> &mut dyn std::any::Any {
-        self
     }
 
     fn wait(&mut self, core: &sched::core::Core) {

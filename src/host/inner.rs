@@ -3,7 +3,7 @@
 use super::leftovers::Leftovers;
 use super::panics::{InTurn, OnPanic, PanicReport, catching, message_of};
 use super::quiesce::{Decided, Phase, Quiesce};
-use super::source::Attached;
+use super::source::{Above, Attached};
 use super::sources::Sources;
 use super::stage::StageLimits;
 use super::unfinished::{Answers, DrainHook};
@@ -115,7 +115,7 @@ pub(crate) struct Inner {
     discarded: AtomicU64,
     /// The first event of the run has panicked. Written and read by the core that ran it.
     pub(crate) start_panicked: relaxed::AtomicBool,
-    pub(crate) attached: Box<dyn Attached>,
+    pub(crate) attached: <Inner as Above>::Attached,
     /// Tasks that wait.
     pub(crate) leftovers: Leftovers,
     /// What is under way in the event sources that were asked.
@@ -140,7 +140,7 @@ impl Inner {
         shared: Shared,
         config: Config,
         #[cfg(not(loom))] pool: super::pool::BlockingPool,
-        attached: Box<dyn Attached>,
+        attached: <Inner as Above>::Attached,
     ) -> Inner {
         let shared = Arc::new(shared);
         Inner {

@@ -1,20 +1,19 @@
 //! What a core waits for besides its queues, as its worker sees it; and what the layers above keep
 //! for the time of a runtime.
 
-use super::inner::Ended;
+use super::inner::{Ended, Inner};
 use super::panics::InTurn;
 use super::stage::Stage;
 use super::unfinished::UnderWay;
 use crate::Cx;
 use crate::sched::core::Core;
 use crate::sync::Arc;
-use std::any::Any;
 use std::fmt::Debug;
 
 /// Where a core's completions come from, and what it sleeps on. The doorbell that ends a wait is
 /// hung up apart ([`crate::shared::idle::bells::Bell`]). Who calls it has the lock of
 /// [`super::sources`].
-pub(crate) trait Source: Any + Debug + Send {
+pub(crate) trait Source: Debug + Send {
     /// Turns completions into posts.
     fn look(&mut self, core: &mut Core);
 
@@ -71,8 +70,10 @@ pub(crate) trait Source: Any + Debug + Send {
         UnderWay::default()
     }
 
-    /// The source, or the one that it is around: what operations are started on.
-    fn innermost(&mut self) -> &mut dyn Any;
+    /// The source, or the one that it is around: what operations are started on, if any are.
+    fn driver(&mut self) -> Option<&mut <Inner as Above>::Driver> {
+        None
+    }
 }
 
 /// What came of a visit, the best last.
@@ -92,20 +93,27 @@ pub(crate) trait AtEnd: Debug + Send + Sync {
     fn at_end(self: Arc<Self>, cx: &mut Cx);
 }
 
+/// What the layer with connections keeps here of its own, and gets back as what it is.
+pub(crate) trait Above {
+    /// A core's event source.
+    type Driver;
+    /// One for each runtime.
+    type Attached: Attached;
+}
+
 /// What a layer above keeps for as long as the runtime lives.
-pub(crate) trait Attached: Any + Debug + Send + Sync {
+pub(crate) trait Attached: Debug + Send + Sync {
     /// Drops all callbacks of the user's that are left.
     fn drop_callbacks(&self, ended: &mut Ended<'_>, drops: &mut InTurn);
 }
 
-/// A source that completes nothing, and its doorbell; nothing attached. For models and unit tests.
+/// A source that completes nothing, and its doorbell. For models and unit tests.
 #[cfg(any(test, loom))]
 pub(crate) mod silence {
-    use super::{Attached, Ended, InTurn, Source, Stage};
+    use super::{Source, Stage};
     use crate::sched::core::Core;
     use crate::shared::idle::bells::Bell;
     use crate::sync::{Arc, Condvar, Mutex};
-    use std::any::Any;
 
     #[derive(Debug)]
     pub(crate) struct Silence {
@@ -147,10 +155,6 @@ pub(crate) mod silence {
         fn is_quiet(&self) -> bool {
             true
         }
-
-        fn innermost(&mut self) -> &mut dyn Any {
-            self
-        }
     }
 
     impl Bell for Arc<Silence> {
@@ -158,11 +162,6 @@ pub(crate) mod silence {
             *self.rung.lock().unwrap() = true;
             self.changed.notify_one();
         }
-    }
-
-    /// Nothing.
-    impl Attached for () {
-        fn drop_callbacks(&self, _ended: &mut Ended<'_>, _drops: &mut InTurn) {}
     }
 }
 

@@ -16,7 +16,6 @@ use crate::io::{Fd, Owner};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use slab::Slab;
-use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// A connection, from its accept or connect until its last handle is dropped.
@@ -49,8 +48,7 @@ impl Registry {
 
     /// A runtime's.
     pub(super) fn of_runtime(inner: &Inner) -> &Registry {
-        let attached: &dyn Any = &*inner.attached;
-        attached.downcast_ref().expect("the builder attached it")
+        &inner.attached
     }
 
     /// True for the first caller, which is the core's one driver.

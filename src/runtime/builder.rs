@@ -658,7 +658,7 @@ impl Builder {
             watch_at_once: self.config.slow.is_some() || without(Rule::Fresh),
             recorder,
         });
-        let registry = Box::new(crate::net::Registry::new(cores));
+        let registry = crate::net::Registry::new(cores);
         let pool = BlockingPool::new(self.blocking, self.slow_blocking);
         let inner = Inner::new(shared, self.config, pool, registry);
         Ok(Runtime::new(inner))

@@ -27,7 +27,6 @@ use crate::sync::Arc;
 use crate::{BuildError, Builder, Cores, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
 use mely_hardware::{Body, Machine, Options, Report};
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
@@ -344,8 +343,8 @@ impl Source for OffTheClock {
         uncharged(|| self.driver.under_way(now_ns))
     }
 
-    fn innermost(&mut self) -> &mut dyn Any {
-        self.driver.innermost()
+    fn driver(&mut self) -> Option<&mut Driver> {
+        Some(&mut self.driver)
     }
 }
 

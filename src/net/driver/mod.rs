@@ -24,7 +24,7 @@ use super::signal::Watching;
 use super::timer::{Pending, Timers};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
-use crate::host::source::{Source, Visit};
+use crate::host::source::{Above, Source, Visit};
 use crate::host::sources::Open;
 use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
@@ -40,7 +40,6 @@ use crate::sync::charge::uncharged;
 use crate::sync::lock::Guard;
 use crate::{Color, Handler};
 use slab::Slab;
-use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -756,7 +755,7 @@ fn call<R>(
     core: &mut Core,
     f: impl FnOnce(&mut Driver, &mut Core) -> R,
 ) -> Option<R> {
-    let driver: &mut Driver = open.source().innermost().downcast_mut()?;
+    let driver: &mut Driver = open.source().driver()?;
     let result = f(driver, core);
     let is_there = driver.end_call(core);
     drop(open);
@@ -764,6 +763,11 @@ fn call<R>(
         shared.seen(home);
     }
     Some(result)
+}
+
+impl Above for Inner {
+    type Driver = Driver;
+    type Attached = Registry;
 }
 
 impl Source for Driver {
@@ -914,8 +918,8 @@ impl Source for Driver {
     }
 
     #[inline]
-    fn innermost(&mut self) -> &mut dyn Any {
-        self
+    fn driver(&mut self) -> Option<&mut Driver> {
+        Some(self)
     }
 }
 
