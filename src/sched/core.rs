@@ -485,7 +485,7 @@ impl Core {
         // `Checkout::put` adds one.
         let (event, times) = unsafe { self.running.pop() };
         charge::run();
-        let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);
+        let (begun, color, tag, watch) = self.shared.profiles.begin(event);
         self.current.color = color;
         #[cfg(feature = "tracing")]
         self.own
@@ -495,20 +495,27 @@ impl Core {
             self.note(tag);
         }
         if (watch != 0) | self.own.progress.wants_attention() {
-            if self.own.progress.is_asked_to_look_up() && self.must_look_up() {
-                return self.do_not_begin(begun.into_event(), times);
-            }
-            if watch & WATCH_GATE != 0 && self.is_gated() {
-                let event = self.admit(begun.into_event())?;
-                (begun, ..) = self.shared.profiles.begin(event);
-            }
-            let wanted = watch & WATCH_TIMES != 0;
-            if wanted || self.own.progress.wants_attention() {
-                self.begin_timing(wanted);
-            }
-            if watch & WATCH_RECORD != 0 {
-                self.begin_recorded();
-            }
+            return self.begin_watched(begun, times, watch);
+        }
+        Some(begun)
+    }
+
+    /// An event of which something is to be done before it runs. Out of line, for the others' sake.
+    #[inline(never)]
+    fn begin_watched(&mut self, mut begun: Begun, times: Times, watch: u32) -> Option<Begun> {
+        if self.own.progress.is_asked_to_look_up() && self.must_look_up() {
+            return self.do_not_begin(begun.into_event(), times);
+        }
+        if watch & WATCH_GATE != 0 && self.is_gated() {
+            let event = self.admit(begun.into_event())?;
+            (begun, ..) = self.shared.profiles.begin(event);
+        }
+        let wanted = watch & WATCH_TIMES != 0;
+        if wanted || self.own.progress.wants_attention() {
+            self.begin_timing(wanted);
+        }
+        if watch & WATCH_RECORD != 0 {
+            self.begin_recorded();
         }
         Some(begun)
     }
