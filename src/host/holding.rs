@@ -5,7 +5,7 @@ use super::inner::Inner;
 use super::worker::{Worker, lend_current};
 use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId, HoldNumber};
-use crate::shared::direct;
+use crate::shared::mail;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Color, Cx, Handler};
@@ -54,7 +54,7 @@ pub(crate) fn publish_last<F>(
     let (event, _) = shared
         .foreign
         .with(|maker| maker.make_own(&shared.profiles, handler, color, f, Sort::PASSING));
-    direct::publish(shared, color, event);
+    mail::publish(shared, color, event);
 }
 
 /// A color that is held, by a hold that nobody else knows of and no deadline ends: no event of the

@@ -8,7 +8,7 @@ use crate::event::node::{Sort, is_boxed};
 use crate::memory::boxed;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::together::Arrive;
-use crate::shared::direct;
+use crate::shared::mail;
 use crate::shared::wish;
 use crate::shared::working::set_working;
 use crate::sync::{Arc, share};
@@ -212,7 +212,7 @@ impl Poster {
             .foreign
             .with(|maker| maker.make_if(&shared.profiles, handler, color, f, sort, wrap, count));
         match made {
-            Ok((event, _)) => direct::publish(shared, color, event),
+            Ok((event, _)) => mail::publish(shared, color, event),
             Err((f, Refusal::Full)) => {
                 #[cfg(feature = "tracing")]
                 crate::notice::tell_refused_outside(color, "events_max");
@@ -283,7 +283,7 @@ impl Poster {
         match placed {
             Ok(place) => {
                 let (event, _) = place.fill(boxed(|| wrap(f)));
-                direct::publish(shared, color, event);
+                mail::publish(shared, color, event);
                 Ok(())
             }
             Err(Refusal::Full) => {
@@ -403,7 +403,7 @@ impl Poster {
         let (node, _) = shared
             .foreign
             .with(|maker| maker.make_own(&shared.profiles, handler, color, f, sort));
-        direct::publish(shared, color, node);
+        mail::publish(shared, color, node);
         Ok(())
     }
 

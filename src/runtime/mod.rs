@@ -29,7 +29,7 @@ use crate::host::inner::Inner;
 use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
 use crate::host::unfinished::{Obstacle, Unfinished};
-use crate::shared::direct;
+use crate::shared::mail;
 use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
@@ -327,7 +327,7 @@ impl Runtime {
             )
         });
         self.inner.quiesce.owner_post();
-        direct::publish(shared, Color::DEFAULT, event);
+        mail::publish(shared, Color::DEFAULT, event);
         let mut outcome = self.inner.outcome.lock().unwrap();
         outcome.running = true;
         // A stop that was asked for before counts from now: until now nobody could drain.

@@ -12,7 +12,7 @@ use super::core::Core;
 use super::section::Section;
 use super::steal::ROUND;
 use crate::color::CoreId;
-use crate::shared::direct::announce;
+use crate::shared::mail::announce;
 use crate::sync::fault;
 
 impl Core {

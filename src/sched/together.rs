@@ -11,7 +11,7 @@ use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Event, Sort};
 use crate::shared::Shared;
-use crate::shared::direct;
+use crate::shared::mail;
 use crate::sync::{Arc, MutexGuard, fault};
 use crate::{Color, Cx, Handler};
 
@@ -67,7 +67,7 @@ impl Shared {
         let mut bells = Vec::new();
         let locked = self.lock_together();
         for (color, event) in events {
-            direct::push(self, self.slots.map.slot(color), event, &mut bells);
+            mail::post(self, self.slots.map.slot(color), event, &mut bells);
         }
         drop(locked);
         self.idle.bells.ring_all(&bells);
@@ -104,7 +104,7 @@ impl Core {
             if self.current.slot.is(slot) {
                 self.append_behind_mail(slot, event);
             } else {
-                direct::push(&shared, slot, event, &mut self.bells);
+                mail::post(&shared, slot, event, &mut self.bells);
             }
         }
         drop(locked);

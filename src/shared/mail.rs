@@ -17,11 +17,13 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
+use super::idle::{Why, notify};
 use super::slots::{Colors, Slot, Slots};
+use super::{Shared, poke};
 use crate::Color;
-use crate::color::SlotId;
+use crate::color::{CoreId, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
-use crate::event::node::Node;
+use crate::event::node::{Event, Node};
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;
@@ -53,6 +55,28 @@ pub(crate) fn push(slots: &Slots, slot: SlotId, mut chunk: Chunk) -> bool {
             Err(now) => word = now,
         }
     }
+}
+
+/// Publishes an event without an outbox: of a thread that is no core of the runtime.
+pub(crate) fn publish(shared: &Shared, color: Color, event: Event) {
+    let mut bells = Vec::new();
+    post(shared, shared.slots.map.slot(color), event, &mut bells);
+    shared.idle.bells.ring_all(&bells);
+}
+
+/// Pushes an event into its color's mailbox, and sees to it that it is looked at. A core does so
+/// with what it posts to several colors at once.
+pub(crate) fn post(shared: &Shared, slot: SlotId, event: Event, bells: &mut Vec<CoreId>) {
+    if push(&shared.slots, slot, event.into()) {
+        announce(shared, slot, bells);
+    }
+}
+
+/// Sends a color's poke, which is the caller's to send, and sees to it that it is looked at.
+pub(crate) fn announce(shared: &Shared, slot: SlotId, bells: &mut Vec<CoreId>) {
+    poke::send(shared, slot, bells);
+    let owner = shared.slots.owner(slot);
+    notify(shared, owner, Why::Mail { by: None }, bells);
 }
 
 /// Sets `POKED` on a color without pushing. True if the caller must now poke its owner.

@@ -8,9 +8,9 @@
 //! with its events ([`crate::event::fifo`]). All link through the colors by the one [`list`]. A
 //! color lies in one of the [`slots`].
 //!
-//! **Without a lock**: [`mail`] is how events reach a color on another core, [`poke`] how that core
-//! is told, [`wish`] what else is asked of a color, and [`direct`] how to post without an outbox. A
-//! core shows what it has to give in its [`hint`], and what it is doing in its [`progress`].
+//! **Without a lock**: [`mail`] is how events reach a color on another core, also without an
+//! outbox, [`poke`] how that core is told, and [`wish`] what else is asked of a color. A core shows
+//! what it has to give in its [`hint`], and what it is doing in its [`progress`].
 //! [`working`] says which cores are retired; [`crate::shared::idle`] how they sleep and are woken.
 //! [`steal_costs`] is what is measured, [`stats`] what is counted.
 //!
@@ -20,7 +20,6 @@
 
 pub(crate) mod color_queue;
 pub(crate) mod core_queue;
-pub(crate) mod direct;
 pub(crate) mod hint;
 pub(crate) mod idle;
 pub(crate) mod limits;

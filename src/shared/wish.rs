@@ -16,8 +16,7 @@
 //! granted stays where it is in the queue.
 
 use super::Shared;
-use super::direct::announce;
-use super::mail;
+use super::mail::{self, announce};
 use crate::Color;
 use crate::color::{CoreId, SlotId};
 use crate::sync::atomic::{AtomicU16, Ordering};

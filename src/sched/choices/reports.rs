@@ -6,8 +6,8 @@ use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
-use crate::shared::direct;
 use crate::shared::idle::bells::Rings;
+use crate::shared::mail;
 use crate::shared::wish;
 
 #[test]
@@ -132,7 +132,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
             |f| f,
         );
         let Ok((node, _)) = made else { panic!() };
-        direct::publish(&machine.shared, color, node);
+        mail::publish(&machine.shared, color, node);
     };
     assert!(machine.shared.cores[0].pokes.park());
     publish(&machine);
