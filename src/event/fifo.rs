@@ -6,9 +6,8 @@
 //! on.)
 //!
 //! A node links to the next in the row. In a chunk of several it also says where to *jump*: to the
-//! event [some places](JUMP) behind it, whose memory is asked for when this one is popped. Who runs
-//! what another core has posted to one color would wait for one node after the other else, since
-//! each says where the next one is. A jump is never followed: it may lead to any node.
+//! event [some places](JUMP) behind it, whose memory is asked for when this one is popped
+//! ([`super::prefetch`]). A jump is never followed: it may lead to any node.
 //!
 //! On its way the first node of a chunk of several has their number and, in the place of a jump,
 //! their summed times. In a mailbox a chunk is a ring: its last node links back to the first, and
@@ -211,19 +210,10 @@ impl Fifo {
         self.times().raw_ns()
     }
 
-    /// Where the first event is, for [`crate::memory::prefetch`]; dangling if there is none.
+    /// Where the first event is, for [`prefetch`]; dangling if there is none.
     #[inline(always)]
-    pub(crate) fn at(&self) -> *const Node {
+    pub(crate) fn at(&self) -> *mut Node {
         self.head
-    }
-
-    /// Begins at the first event to ask for those behind it, up to `batch` in all.
-    #[inline(always)]
-    pub(crate) fn walk(&self, batch: u32) -> Walk {
-        Walk {
-            node: self.head,
-            left: self.len.min(batch).saturating_sub(1),
-        }
     }
 
     /// The header of the node at the head or at the tail, if there is one.
@@ -334,45 +324,6 @@ impl Fifo {
         self.len -= 1;
         // SAFETY: owned, and given up.
         Some(unsafe { Event::from_raw(node) })
-    }
-}
-
-/// Goes from node to node of a FIFO, to ask for their memory before they are popped.
-#[derive(Debug)]
-pub(crate) struct Walk {
-    /// The last one that was asked for.
-    node: *mut Node,
-    /// Behind it are at least this many.
-    left: u32,
-}
-
-impl Walk {
-    pub(crate) const OVER: Walk = Walk {
-        node: std::ptr::null_mut(),
-        left: 0,
-    };
-
-    #[inline(always)]
-    pub(crate) fn is_over(&self) -> bool {
-        self.left == 0
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn left(&self) -> u32 {
-        self.left
-    }
-
-    /// Asks for the next one.
-    ///
-    /// # Safety
-    /// It is not over, and since [`Fifo::walk`] its FIFO was at most appended to.
-    #[inline(always)]
-    pub(crate) unsafe fn go_on(&mut self) {
-        charge::reach(self.node);
-        // SAFETY: the node is still its FIFO's; and there is one behind it.
-        self.node = unsafe { Node::header(self.node) }.next;
-        self.left -= 1;
-        prefetch(self.node);
     }
 }
 

@@ -18,11 +18,11 @@
 //!   joins the checkout: so a color with events in the outbox is not here, or its post was refused;
 //!   and after a refusal nothing is put in until the exchange has published the outbox.
 
-use super::ahead::{self, Ahead};
 use crate::ablation::{Rule, without};
 use crate::color::SlotId;
 use crate::event::fifo::Fifo;
 use crate::event::node::Event;
+use crate::event::prefetch::{self, Ahead};
 use crate::shared::Shared;
 use crate::shared::color_queue::Taken;
 use crate::shared::mail;
@@ -222,11 +222,12 @@ impl Checkout {
         Some(unsafe { self.colors.get_unchecked_mut(usize::from(at)) })
     }
 
-    /// Whether the core's queue is deep, which has this many events besides; see [`super::ahead`].
+    /// Whether the core's queue is deep, which has this many events besides; see
+    /// [`prefetch`].
     #[inline(always)]
     pub(super) fn is_deep(&self, queued: u64) -> bool {
         let first = self.colors.first().map_or(0, |first| first.fifo.len());
-        ahead::is_deep(queued, self.colors.len(), first)
+        prefetch::is_deep(queued, self.colors.len(), first)
     }
 
     /// Asks for an event of a turn to come. A turn takes at most `batch`.

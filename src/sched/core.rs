@@ -440,7 +440,8 @@ impl Core {
         true
     }
 
-    /// Whether the queue is deep, before the quantum's first event; see [`super::ahead`].
+    /// Whether the queue is deep, before the quantum's first event; see
+    /// [`crate::event::prefetch`].
     #[inline(always)]
     pub(super) fn is_deep(&self) -> bool {
         self.checkout.is_deep(self.own.hint.events())

@@ -18,7 +18,6 @@
 //! posts; published events that no list, checkout, loot, mailbox or gate leads to; a core asleep
 //! while a poke is on its way to it; a lock held while user code runs.
 
-mod ahead;
 pub(crate) mod checkout;
 #[cfg(all(test, not(loom)))]
 mod choices;

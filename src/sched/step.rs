@@ -67,7 +67,7 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
 }
 
 /// Gives each color of the checkout its turn, until none is left. `AHEAD`: and looks
-/// [ahead](super::ahead).
+/// [ahead](crate::event::prefetch).
 #[inline]
 fn run_quantum<const AHEAD: bool, H: Host + ?Sized>(host: &mut H, between: &impl Fn(&mut H)) {
     loop {

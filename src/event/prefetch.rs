@@ -1,25 +1,38 @@
-//! The memory of events is asked for ([`prefetch`](crate::memory::prefetch)) before their turn.
+//! What is asked for before it is needed ([`prefetch`]). A processor reads ahead where lines lie in
+//! a row; colors and the nodes of events are scattered, and one says where the next one is, so that
+//! a miss would be waited for after the other. Nothing is ever done to memory that was asked for
+//! before somebody reaches it by its owner's way.
 //!
-//! An event says where the next one of its color is. Where posts to many colors alternate, each of
-//! these steps is a miss, and of one color they can only be taken one after the other. Of several
-//! colors they overlap: while one color of the checkout has its turn, the next four are *walked*.
-//! With each event that runs one of them goes a node further.
+//! | asked for | when | in |
+//! |---|---|---|
+//! | the event some places behind, in a row that one core has posted to one color | an event is popped | the jumps of [`Running::pop`](super::fifo::Running::pop) |
+//! | nodes of the next four turns | an event is begun, in a quantum of a deep queue | [`Ahead`], here |
+//! | colors some way behind the head of a deep core-queue, and their first events | colors are checked out | [`Scout`](crate::shared::queue::core_queue::Scout) |
+//! | the line of a color | an event for it goes into the outbox | `Core::put_out` |
+//! | the first event of a color | a thief takes it | `Section::move_to` |
+//! | a node to come, to be written | a node is allocated | [`Pool::alloc`](super::pool::Pool::alloc) |
 //!
-//! Only a core with a deep queue does so: what is in a near cache anyway is not worth the
-//! instructions.
+//! *Some places* are [`PREFETCH_LEAD`](crate::policy::numbers::PREFETCH_LEAD). A queue is deep from
+//! [`DEEP_EVENTS`] on: what is in a near cache anyway is not worth the instructions.
 //!
-//! A walked node belongs to a color that is checked out and has not had its turn, so nobody else
-//! has it, and nobody takes it. A walk ends at the latest when its turn begins, and all of them end
-//! before the turns change.
+//! **Walks.** Where posts to many colors alternate, the steps from one event of a color to the next
+//! can only be taken one after the other. Of several colors they overlap: while one color of the
+//! checkout has its turn, the next four are *walked*. With each event that runs one of them goes a
+//! node further. A walked node belongs to a color that is checked out and has not had its turn, so
+//! nobody else has it, and nobody takes it. A walk ends at the latest when its turn begins, and all
+//! of them end before the turns change.
 
+use super::fifo::Fifo;
+use super::node::Node;
 use crate::ablation::{Rule, without};
-use crate::event::fifo::{Fifo, Walk};
+use crate::memory::prefetch;
 use crate::policy::numbers::DEEP_EVENTS;
+use crate::sync::charge;
 
 /// Whether a queue is deep: of a core that has checked this many `colors` out, of which the first
 /// has `first` events, and that has `queued` events besides.
 #[inline(always)]
-pub(super) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
+pub(crate) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
     // As if the others had as many: all of them are not counted.
     let waiting = queued + colors as u64 * u64::from(first);
     cfg!(loom)
@@ -30,9 +43,25 @@ pub(super) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
 /// with fewer events there is little to walk: the first one's memory is here when it is checked out.
 const WALKS: usize = if cfg!(loom) { 1 } else { 4 };
 
+/// Goes from node to node of a FIFO.
+#[derive(Debug)]
+struct Walk {
+    /// The last one that was asked for.
+    node: *mut Node,
+    /// Behind it are at least this many.
+    left: u32,
+}
+
+impl Walk {
+    const OVER: Walk = Walk {
+        node: std::ptr::null_mut(),
+        left: 0,
+    };
+}
+
 /// See the module text.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     walks: [Walk; WALKS],
     /// The turn that each is of.
     turns: [usize; WALKS],
@@ -43,7 +72,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) const fn new() -> Ahead {
+    pub(crate) const fn new() -> Ahead {
         Ahead {
             walks: [Walk::OVER; WALKS],
             turns: [0; WALKS],
@@ -58,7 +87,7 @@ impl Ahead {
     /// # Safety
     /// Since the walks last [ended](Self::end), a FIFO was at most appended to before its turn.
     #[inline(never)]
-    pub(super) unsafe fn go_on<'a>(
+    pub(crate) unsafe fn go_on<'a>(
         &mut self,
         begun: usize,
         batch: u32,
@@ -69,29 +98,35 @@ impl Ahead {
             self.last = 0;
         }
         let (walk, turn) = (&mut self.walks[self.last], &mut self.turns[self.last]);
-        if *turn < begun || walk.is_over() {
+        if *turn < begun || walk.left == 0 {
             let next = self.next_turn.max(begun);
             let Some(fifo) = fifo(next) else {
                 *walk = Walk::OVER;
                 return;
             };
-            (*walk, *turn) = (fifo.walk(batch), next);
+            let left = fifo.len().min(batch).saturating_sub(1);
+            let node = fifo.at();
+            (*walk, *turn) = (Walk { node, left }, next);
             self.next_turn = next + 1;
         }
-        if !walk.is_over() {
-            // SAFETY: its turn has not begun, and the rest is the caller's promise.
-            unsafe { walk.go_on() };
+        if walk.left > 0 {
+            charge::reach(walk.node);
+            // SAFETY: its turn has not begun, so by the caller's promise the node is still its
+            // FIFO's; and there is one behind it.
+            walk.node = unsafe { Node::header(walk.node) }.next;
+            walk.left -= 1;
+            prefetch(walk.node);
         }
     }
 
     /// Whether there was a walk since they last ended.
     #[inline(always)]
-    pub(super) fn is_walking(&self) -> bool {
+    pub(crate) fn is_walking(&self) -> bool {
         self.next_turn > 0
     }
 
     /// Ends all walks: the turns change.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         *self = Ahead::new();
     }
 
@@ -99,7 +134,7 @@ impl Ahead {
     #[cfg(all(test, not(loom)))]
     fn left(&self) -> Vec<(usize, u32)> {
         let turns = self.turns.iter().zip(&self.walks);
-        turns.map(|(&turn, walk)| (turn, walk.left())).collect()
+        turns.map(|(&turn, walk)| (turn, walk.left)).collect()
     }
 }
 
