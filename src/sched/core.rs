@@ -486,7 +486,7 @@ impl Core {
         // `Checkout::put` adds one.
         let (event, times) = unsafe { self.running.pop() };
         charge::run();
-        let (begun, color, tag, watch) = self.shared.profiles.begin(event);
+        let (mut begun, color, tag, watch) = self.shared.profiles.begin(event);
         self.current.color = color;
         #[cfg(feature = "tracing")]
         self.own
@@ -496,7 +496,7 @@ impl Core {
             self.note(tag);
         }
         if (watch != 0) | self.own.progress.wants_attention() {
-            return self.begin_watched(begun, times, watch);
+            begun = self.begin_watched(begun, times, watch)?;
         }
         Some(begun)
     }
