@@ -21,7 +21,7 @@ use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
 use crate::shared::idle::bells::Bell;
 use crate::shared::idle::wake_cost::WakeCost;
-use crate::shared::mail::has_mail_or_poke;
+use crate::shared::remote::mail::has_mail_or_poke;
 use crate::shared::{Setup, Shared};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock::spin;
@@ -113,7 +113,7 @@ impl World {
             pins: None,
         };
         World {
-            inner: Arc::new(Inner::new(shared, config, ())),
+            inner: Arc::new(Inner::new(shared, config, Unattached)),
             now_ns: Arc::new(relaxed::AtomicU64::new(0)),
         }
     }
@@ -400,13 +400,16 @@ impl Wire {
     }
 }
 
-// No network.
+/// No network.
+#[derive(Debug)]
+pub(crate) struct Unattached;
+
 impl Above for Inner {
     type Driver = ();
-    type Attached = ();
+    type Attached = Unattached;
 }
 
-impl Attached for () {
+impl Attached for Unattached {
     fn drop_callbacks(&self, _ended: &mut Ended<'_>, _drops: &mut InTurn) {}
 }
 

@@ -29,7 +29,7 @@ use crate::post::{Post, posts_to, until_of};
 use crate::rejected::Reason;
 use crate::rejected::Rejected;
 use crate::sched::core::Core;
-use crate::shared::stats::CoreCounters;
+use crate::shared::load::stats::CoreCounters;
 use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, fault};
 use crate::{Colored, Cx, Handler};

@@ -14,8 +14,8 @@ use crate::memory::boxed;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::sched::step::Host;
-use crate::shared::wish;
-use crate::shared::working::set_working;
+use crate::shared::remote::wishes;
+use crate::shared::remote::working::set_working;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -303,7 +303,7 @@ impl Cx {
     /// If there is no such core.
     #[track_caller]
     pub fn place(&self, color: Color, core: usize) {
-        wish::place(&self.worker_ref().core.shared, color, core);
+        wishes::place(&self.worker_ref().core.shared, color, core);
     }
 
     /// Asks for a color's next turn to come before those of the other colors of its core: for what

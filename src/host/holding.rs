@@ -5,7 +5,7 @@ use super::inner::Inner;
 use super::worker::{Worker, lend_current};
 use crate::event::node::Sort;
 use crate::gate::{Arrival, HoldId, HoldNumber};
-use crate::shared::mail;
+use crate::shared::remote::mail;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Color, Cx, Handler};

@@ -10,7 +10,7 @@ use super::unfinished::{Answers, DrainHook};
 use super::unique::Issued;
 use crate::clock::Clock;
 use crate::shared::Shared;
-use crate::shared::stats::CoreCounters;
+use crate::shared::load::stats::CoreCounters;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, fault, relaxed};
 use crossbeam_utils::CachePadded;

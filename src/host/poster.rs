@@ -8,9 +8,9 @@ use crate::event::node::{Sort, is_boxed};
 use crate::memory::boxed;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::together::Arrive;
-use crate::shared::mail;
-use crate::shared::wish;
-use crate::shared::working::set_working;
+use crate::shared::remote::mail;
+use crate::shared::remote::wishes;
+use crate::shared::remote::working::set_working;
 use crate::sync::{Arc, share};
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -413,7 +413,7 @@ impl Poster {
     /// If there is no such core.
     #[track_caller]
     pub fn place(&self, color: Color, core: usize) {
-        wish::place(&self.inner.shared, color, core);
+        wishes::place(&self.inner.shared, color, core);
     }
 
     /// Asks for a color's next turn to come before those of other colors; see [`Cx::hurry`].
@@ -422,7 +422,7 @@ impl Poster {
             worker.core.hurry(color);
         });
         if let Err(color) = here {
-            wish::hurry(&self.inner.shared, color);
+            wishes::hurry(&self.inner.shared, color);
         }
     }
 

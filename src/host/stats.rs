@@ -4,7 +4,7 @@ use super::inner::Inner;
 use crate::policy::numbers::STEAL_NS;
 use crate::sched::depth::{Depth, deepest};
 use crate::shared::CoreShared;
-use crate::shared::stats::HistogramSum;
+use crate::shared::load::stats::HistogramSum;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use crate::{Color, RecordingStats};

@@ -142,7 +142,7 @@ impl UniqueColor {
     /// A color of `core`'s, or one that is moved there.
     pub(crate) fn issue(inner: &Arc<Inner>, core: usize) -> UniqueColor {
         let ticket = inner.issued.take(core);
-        crate::shared::wish::place(&inner.shared, ticket.color(), core);
+        crate::shared::remote::wishes::place(&inner.shared, ticket.color(), core);
         UniqueColor {
             ticket,
             inner: Arc::clone(inner),

@@ -27,7 +27,7 @@
 //! each, 1.8 times as long in the median, and three times in the hundredth case. Among chains with
 //! such a penalty all that wait have five quanta before it, where others have a turn of ten events.
 //!
-//! **Who was put first stays first**: what somebody asked for ([`crate::shared::wish`]), what a flush
+//! **Who was put first stays first**: what somebody asked for ([`crate::shared::remote::wishes`]), what a flush
 //! returns that had been taken for its turn, and what a busy core takes from another. While such a
 //! color is at the head, all else goes to the tail. It pays for nothing: a flush for each event
 //! would pay again and again with the same turn.

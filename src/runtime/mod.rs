@@ -29,7 +29,7 @@ use crate::host::inner::Inner;
 use crate::host::panics::{self, PanicReport};
 use crate::host::poster::Poster;
 use crate::host::unfinished::{Obstacle, Unfinished};
-use crate::shared::mail;
+use crate::shared::remote::mail;
 use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};

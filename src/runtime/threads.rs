@@ -15,7 +15,7 @@ use crate::host::watchdog::{Watchdog, WatchdogBell, running};
 use crate::host::worker::{Worker, drive};
 use crate::io::Lookout;
 use crate::net::Driver;
-use crate::shared::working::set_working;
+use crate::shared::remote::working::set_working;
 use crate::sync::{Arc, MutexGuard};
 use std::any::Any;
 use std::io;

@@ -24,8 +24,8 @@ use crate::event::fifo::Fifo;
 use crate::event::node::Event;
 use crate::event::prefetch::{self, Ahead};
 use crate::shared::Shared;
-use crate::shared::color_queue::Taken;
-use crate::shared::mail;
+use crate::shared::queue::color_queue::Taken;
+use crate::shared::remote::mail;
 use crate::sync::{check, fault};
 use arrayvec::ArrayVec;
 

@@ -46,7 +46,7 @@ use crate::notice::Notices;
 use crate::policy::numbers::WARY_QUANTA;
 use crate::policy::quantum;
 use crate::record::Log;
-use crate::shared::wish;
+use crate::shared::remote::wishes;
 use crate::shared::{CoreShared, Shared};
 use crate::sync::{Arc, charge};
 use crate::{Color, Cx, Handler};
@@ -112,7 +112,7 @@ pub(crate) struct Core {
     pub(super) quantum_ns: u32,
     /// [`Policy::batch`](crate::policy::Policy).
     batch_max: u32,
-    /// How many cores work, as far as this one has seen; see [`crate::shared::working`].
+    /// How many cores work, as far as this one has seen; see [`crate::shared::remote::working`].
     pub(super) working: u32,
     /// Events posted and executed by this core since it began.
     pub(crate) posted: u64,
@@ -378,7 +378,7 @@ impl Core {
     pub(crate) fn hurry(&mut self, color: Color) {
         // The wish may be found at once, by a thief or another core: what was posted goes first.
         self.publish();
-        wish::hurry(&self.shared, color);
+        wishes::hurry(&self.shared, color);
     }
 
     /// Publishes what was posted to other colors, if anything waits for that.

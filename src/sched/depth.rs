@@ -9,7 +9,7 @@ use super::section::Section;
 use crate::Color;
 use crate::color::{CoreId, SlotId};
 use crate::shared::Shared;
-use crate::shared::mail;
+use crate::shared::remote::mail;
 use std::collections::BTreeMap;
 
 /// What waits in a color slot.

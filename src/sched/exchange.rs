@@ -12,8 +12,8 @@ use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::numbers::LOOK_QUANTA;
 use crate::shared::idle::{Why, Worth, notify};
-use crate::shared::mail;
-use crate::shared::poke;
+use crate::shared::remote::mail;
+use crate::shared::remote::poke;
 use crate::sync::{charge, fault};
 use arrayvec::ArrayVec;
 

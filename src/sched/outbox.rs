@@ -6,7 +6,7 @@ use crate::color::SlotId;
 use crate::event::fifo::{Chunk, Recent};
 use crate::event::node::Event;
 use crate::shared::Shared;
-use crate::shared::mail;
+use crate::shared::remote::mail;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 

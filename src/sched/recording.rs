@@ -76,7 +76,7 @@ impl Core {
         #[cfg(feature = "tracing")]
         self.tell_steal(victim, distance, why, cost_ns, loot);
         let Some(log) = self.maker.log() else { return };
-        let stolen = |taken: &mut crate::shared::color_queue::Taken| record::Loot {
+        let stolen = |taken: &mut crate::shared::queue::color_queue::Taken| record::Loot {
             color: taken.fifo.color().expect("what is stolen has events"),
             profile: taken.fifo.profile().index(),
             events: taken.fifo.len().into(),

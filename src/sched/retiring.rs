@@ -1,4 +1,4 @@
-//! A core that is *retired* ([`crate::shared::working`]): how it learns of that, and what it does in
+//! A core that is *retired* ([`crate::shared::remote::working`]): how it learns of that, and what it does in
 //! its [exchange](super::exchange) besides.
 //!
 //! It keeps no color and compares itself with nobody. Once it has returned what it had checked out,
@@ -12,7 +12,7 @@ use super::core::Core;
 use super::section::Section;
 use super::steal::ROUND;
 use crate::color::CoreId;
-use crate::shared::mail::announce;
+use crate::shared::remote::mail::announce;
 use crate::sync::fault;
 
 impl Core {

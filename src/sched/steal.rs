@@ -22,8 +22,8 @@ use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
 use crate::color::CoreId;
 use crate::policy::victim::{self, Destination, Temptation};
-use crate::shared::color_queue::Taken;
 use crate::shared::idle::{Why, notify};
+use crate::shared::queue::color_queue::Taken;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 use mely_topology::Distance;
@@ -283,7 +283,7 @@ impl Core {
         };
         take_mail(&mut section, bells);
         section.hand_over(*id, why, has_ns, loot);
-        // Once more, now that the new owner is published: see `crate::shared::poke`.
+        // Once more, now that the new owner is published: see `crate::shared::remote::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
             && shared.core(victim).pokes.any_ordered()

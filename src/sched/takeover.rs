@@ -13,15 +13,15 @@
 //!
 //! This core holds its own lock and only tries the owner's, so no two cores wait for each other.
 //! A poke that is sent to the old owner meanwhile is found as after a steal: see
-//! [`crate::shared::poke`].
+//! [`crate::shared::remote::poke`].
 
 use super::exchange::take_mail;
 use super::section::Section;
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::Chunk;
 use crate::policy::wake::{self, Poster};
-use crate::shared::color_queue::State;
 use crate::shared::idle::{Why, notify};
+use crate::shared::queue::color_queue::State;
 use crate::sync::fault;
 
 impl Section<'_> {

@@ -11,7 +11,7 @@ use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
 use crate::event::node::{Event, Sort};
 use crate::shared::Shared;
-use crate::shared::mail;
+use crate::shared::remote::mail;
 use crate::sync::{Arc, MutexGuard, fault};
 use crate::{Color, Cx, Handler};
 

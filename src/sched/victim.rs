@@ -6,7 +6,7 @@ use crate::ablation::{Rule, without};
 use crate::color::{CoreId, SlotId};
 use crate::memory::prefetch;
 use crate::policy::victim::{self, Temptation};
-use crate::shared::color_queue::{ColorQueue, Taken};
+use crate::shared::queue::color_queue::{ColorQueue, Taken};
 use crate::sync::fault;
 
 impl Section<'_> {

@@ -2,49 +2,30 @@
 //! core, and the words that cores write to each other without one. What a core does with them is in
 //! [`crate::sched`], a higher layer, which no code here names.
 //!
-//! **Under a core's lock** are its queues ([`queues`]): [`core_queue`] is its colors in the order
-//! of their turns, [`stealing_queue`] those of them that are worth a steal, by what
-//! [`crate::policy`] says and [`limits`] works out. [`color_queue`] is a color
-//! with its events ([`crate::event::fifo`]). All link through the colors by the one [`list`]. A
-//! color lies in one of the [`slots`].
-//!
-//! **Without a lock**: [`mail`] is how events reach a color on another core, also without an
-//! outbox, [`poke`] how that core is told, and [`wish`] what else is asked of a color. A core shows
-//! what it has to give in its [`hint`], and what it is doing in its [`progress`].
-//! [`working`] says which cores are retired; [`crate::shared::idle`] how they sleep and are woken.
-//! [`steal_costs`] is what is measured, [`stats`] what is counted.
+//! [`queue`] is what is under a core's lock. The rest is without one: [`remote`] is how a core is
+//! reached by others, [`idle`] how cores search, sleep and are woken, [`load`] what a core shows of
+//! its work. This file is all of it in one place: what all threads see of a runtime, and of a core.
 //!
 //! What can never happen: published events that no list, checkout, loot, mailbox or gate leads to;
 //! mail without a poke; a core asleep while a poke is on its way to it; a change of owner without
 //! the old owner's lock.
 
-pub(crate) mod color_queue;
-pub(crate) mod core_queue;
-pub(crate) mod hint;
 pub(crate) mod idle;
-pub(crate) mod limits;
-mod list;
-pub(crate) mod mail;
-pub(crate) mod poke;
-mod progress;
-pub(crate) mod queues;
-pub(crate) mod slots;
-pub(crate) mod stats;
-pub(crate) mod steal_costs;
-pub(crate) mod stealing_queue;
-pub(crate) mod wish;
-pub(crate) mod working;
+pub(crate) mod load;
+pub(crate) mod queue;
+pub(crate) mod remote;
 
-use self::hint::Hint;
-use self::limits::Limits;
-use self::poke::Pokes;
-use self::progress::Progress;
-use self::queues::Queues;
-use self::slots::{Guarded, Slots};
-use self::stats::CoreCounters;
-use self::steal_costs::StealCosts;
-use self::working::Working;
-use crate::color::{ColorMap, CoreId, HashKey};
+use self::load::hint::Hint;
+use self::load::progress::Progress;
+use self::load::stats::CoreCounters;
+use self::load::steal_costs::StealCosts;
+use self::queue::limits::Limits;
+use self::queue::queues::Queues;
+use self::queue::slots::{Guarded, Slots};
+use self::remote::mail;
+use self::remote::poke::Pokes;
+use self::remote::working::Working;
+use crate::color::{ColorMap, CoreId, HashKey, SlotId};
 use crate::event::counts::Counts;
 use crate::event::fifo::Fifo;
 use crate::event::makers::Makers;
@@ -197,7 +178,7 @@ impl Shared {
             if self.slots.at(slot).was_never_used() {
                 continue;
             }
-            let fifo = Guarded::of_slot(self, slot).colors.take_rest(slot);
+            let fifo = self.take_rest(slot);
             discarded += self.discard_all(fifo, &mut panic);
         }
         for fifo in self.gates.take_all() {
@@ -210,6 +191,14 @@ impl Shared {
             resume_unwind(panic);
         }
         discarded
+    }
+
+    /// Takes everything out of a color: nobody wants its poke, and no list is looked at any more.
+    fn take_rest(&self, slot: SlotId) -> Fifo {
+        let mut guarded = Guarded::of_slot(self, slot);
+        let mut queue = guarded.colors.at(slot);
+        mail::take_rest(&self.slots, slot, &mut queue.fifo);
+        queue.fifo.take()
     }
 
     /// Drops the closures of all. One that panics keeps no other from being dropped.

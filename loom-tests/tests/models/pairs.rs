@@ -2,7 +2,7 @@
 //! states.
 //!
 //! The words are the mailbox, the link of the poke, the owner, the wish and the private part of the
-//! slot (`mely`'s `shared/slots.rs`). What writes them: a post from outside, [`Op::Place`],
+//! slot (`mely`'s `shared/queue/slots.rs`). What writes them: a post from outside, [`Op::Place`],
 //! [`Op::Hurry`], a steal, what a hold lets go, a retirement, an event of several colors, a reader,
 //! and a takeover. Two of them run on threads of their own while the color's owner goes on with its
 //! step.

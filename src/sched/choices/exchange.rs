@@ -6,8 +6,8 @@ use crate::color::CoreId;
 use crate::event::maker::Maker;
 use crate::event::node::Sort;
 use crate::sched::outbox::OUTBOX_MAX;
-use crate::shared::core_queue::QueueEnd;
-use crate::shared::{mail, poke};
+use crate::shared::queue::core_queue::QueueEnd;
+use crate::shared::remote::{mail, poke};
 
 /// The other core sends core 0 an event.
 fn send(machine: &mut Machine, color: u64) {

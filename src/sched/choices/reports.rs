@@ -7,8 +7,8 @@ use crate::event::node::Sort;
 use crate::event::tag::ProfileId;
 use crate::sched::depth::deepest;
 use crate::shared::idle::bells::Rings;
-use crate::shared::mail;
-use crate::shared::wish;
+use crate::shared::remote::mail;
+use crate::shared::remote::wishes;
 
 #[test]
 fn the_deepest_colors_are_found_wherever_their_events_are() {
@@ -161,17 +161,17 @@ fn a_color_that_is_to_be_placed_has_its_core_called() {
             .any()
     };
     // Those of the runtime's own stay where they are.
-    wish::place(&machine.shared, Color::control(0), 1);
+    wishes::place(&machine.shared, Color::control(0), 1);
     assert!(!wanted(Color::control(0)));
     // It is there.
-    wish::place(&machine.shared, color, 0);
+    wishes::place(&machine.shared, color, 0);
     assert!(!wanted(color));
     assert_eq!(rings.load(Ordering::Relaxed), 0);
-    wish::place(&machine.shared, color, 1);
+    wishes::place(&machine.shared, color, 1);
     assert!(wanted(color));
     assert_eq!(rings.load(Ordering::Relaxed), 1);
     // And is to stay after all.
-    wish::place(&machine.shared, color, 0);
+    wishes::place(&machine.shared, color, 0);
     assert!(!wanted(color));
 }
 

@@ -1,7 +1,7 @@
 //! What a retired core does with what it has, and what it leaves to others.
 
 use super::*;
-use crate::shared::working::set_working;
+use crate::shared::remote::working::set_working;
 
 /// A machine of which this many cores work, as each core has seen.
 fn working(machine: &mut Machine, cores: usize) {

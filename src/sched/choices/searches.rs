@@ -4,7 +4,7 @@ use super::*;
 use crate::color::CoreId;
 use crate::sched::levelling::compare;
 use crate::sched::steal::{Search, Searching};
-use crate::shared::stats::HistogramSum;
+use crate::shared::load::stats::HistogramSum;
 
 fn wakes(machine: &Machine, core: usize) -> u64 {
     machine.cores[core].own.stats.wakes.get()

@@ -65,7 +65,7 @@ fn who_is_inside_a_long_event_wakes_the_owner() {
 fn what_was_placed_wakes_its_core() {
     let placed = |machine: &mut Machine| {
         let color = machine.color(1, 0);
-        crate::shared::wish::place(&machine.shared, color.into(), 1);
+        crate::shared::remote::wishes::place(&machine.shared, color.into(), 1);
     };
     assert_eq!(posts(Some(Heuristics::ALL), 100, placed), WOKEN);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::color::CoreId;
-use crate::shared::wish;
+use crate::shared::remote::wishes;
 
 /// Colors that are queued on core 0, in this order, and what it checks out next.
 fn next(machine: &mut Machine) -> Vec<u64> {
@@ -11,7 +11,7 @@ fn next(machine: &mut Machine) -> Vec<u64> {
 }
 
 pub(super) fn hurry(machine: &Machine, color: u64) {
-    wish::hurry(&machine.shared, Color::from(color));
+    wishes::hurry(&machine.shared, Color::from(color));
 }
 
 fn counts(machine: &Machine) -> (u64, u64) {
@@ -69,7 +69,7 @@ fn a_wish_for_a_color_without_events_is_not_kept() {
     assert_eq!(next(&mut machine), [a, b]);
     assert_eq!(counts(&machine), (0, 0));
     // Those of the runtime's own take no wishes.
-    wish::hurry(&machine.shared, Color::control(0));
+    wishes::hurry(&machine.shared, Color::control(0));
     let control = machine.shared.slots.map.slot(Color::control(0));
     assert!(!machine.shared.slots.at(control).wish.any());
 }
@@ -100,7 +100,7 @@ fn a_color_that_is_placed_hurries_where_it_comes_to() {
     post(&mut machine.cores[1], takes(20), moves);
     machine.cores[1].flush();
     hurry(&machine, moves);
-    wish::place(&machine.shared, Color::from(moves), 0);
+    wishes::place(&machine.shared, Color::from(moves), 0);
     machine.cores[1].exchange::<false>();
     machine.run();
     assert_eq!(next(&mut machine), [moves, there[0], there[1], there[2]]);

@@ -24,7 +24,7 @@
 //! **To sleep**, a core (1) turns the word of its pokes from `EMPTY` to `PARKED`; a poke that came
 //! first makes this fail; (2) joins the sleepers; (3) fences; (4) looks once more; (5) waits in the
 //! kernel. A *poke* needs no fence: it goes into the word of step 1 itself, which says whether to
-//! ring ([`crate::shared::poke`]).
+//! ring ([`crate::shared::remote::poke`]).
 //!
 //! **To wake a core**, another (1) publishes; (2) fences; (3) looks for a sleeper; (4) turns the word
 //! of that core's pokes from `PARKED` to `EMPTY`. The one thread that makes this change *owes* the

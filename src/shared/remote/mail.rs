@@ -17,13 +17,14 @@
 //! owner ([`super::poke`]). Only who consumes that poke clears it. So at most one poke exists for a
 //! color, and a mailbox that is not empty has one.
 
-use super::idle::{Why, notify};
-use super::slots::{Colors, Slot, Slots};
-use super::{Shared, poke};
+use super::poke;
 use crate::Color;
 use crate::color::{CoreId, SlotId};
 use crate::event::fifo::{Chunk, Fifo};
 use crate::event::node::{Event, Node};
+use crate::shared::Shared;
+use crate::shared::idle::{Why, notify};
+use crate::shared::queue::slots::{Colors, Slot, Slots};
 use crate::sync::atomic::Ordering;
 use crate::sync::{check, fault, first_look};
 use std::ptr::NonNull;

@@ -22,17 +22,15 @@
 //! ([`Colors::owns`]); members of the core's lists are its colors, and what it has checked out
 //! stays its color.
 
-use super::Shared;
 use super::color_queue::ColorQueue;
 use super::list::{Links, Members};
-use super::mail;
 use super::queues::Queues;
-use super::wish;
+use super::wish::Wish;
 use crate::color::{ColorMap, CoreId, SlotId};
-use crate::event::fifo::Fifo;
 use crate::event::node::Node;
 #[cfg(not(loom))]
 use crate::memory::{self, Zeroed};
+use crate::shared::Shared;
 use crate::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use crate::sync::lock::Guard;
 use crate::sync::{CellMut, UnsafeCell, charge};
@@ -41,16 +39,16 @@ use crate::sync::{CellMut, UnsafeCell, charge};
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// The mailbox word: see [`super::mail`].
+    /// The mailbox word: see [`crate::shared::remote::mail`].
     pub(crate) mail: AtomicPtr<Node>,
-    /// Links a poked slot into the pokes of a core: see [`super::poke`].
+    /// Links a poked slot into the pokes of a core: see [`crate::shared::remote::poke`].
     pub(crate) poke_next: AtomicU32,
     /// 0: the first owner of the slot ([`ColorMap::first_owner`]); else the owner plus one (a
     /// runtime has at most 512 cores). Changed only by whoever holds the present owner's lock,
     /// before that lock is released.
     owner: AtomicU16,
     /// What was asked of the color: see [`super::wish`].
-    pub(crate) wish: wish::Word,
+    pub(crate) wish: Wish,
     /// The private part: see [`Colors`].
     queue: UnsafeCell<ColorQueue>,
 }
@@ -118,7 +116,7 @@ impl Slots {
                 mail: AtomicPtr::new(std::ptr::null_mut()),
                 poke_next: AtomicU32::new(0),
                 owner: AtomicU16::new(0),
-                wish: wish::Word::new(),
+                wish: Wish::new(),
                 queue: UnsafeCell::new(ColorQueue::new()),
             })
             .collect();
@@ -256,15 +254,6 @@ impl<'a> Colors<'a> {
     pub(crate) fn linked(&mut self, id: SlotId) -> CellMut<'_, ColorQueue> {
         charge::reach(self.slot(id));
         self.at(id)
-    }
-
-    /// Takes everything out of a color of a runtime that has ended: nobody wants its poke, and no
-    /// list is looked at any more.
-    pub(crate) fn take_rest(&mut self, id: SlotId) -> Fifo {
-        let slots = self.slots;
-        let mut queue = self.at(id);
-        mail::take_rest(slots, id, &mut queue.fifo);
-        queue.fifo.take()
     }
 
     /// The colors as members of the core-queue.

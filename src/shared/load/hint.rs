@@ -1,6 +1,6 @@
 //! What a core's critical sections tell those that look at it without its lock.
 
-use super::queues::Queues;
+use crate::shared::queue::queues::Queues;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::relaxed;
 

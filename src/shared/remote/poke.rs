@@ -26,9 +26,9 @@
 //! takes the old owner's pokes itself and sends each poke to where its color now is. Either way no
 //! poke stays behind the long handler of a core that no longer owns the color.
 
-use super::Shared;
-use super::slots::Slots;
 use crate::color::{CoreId, SlotId};
+use crate::shared::Shared;
+use crate::shared::queue::slots::Slots;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{charge, fault, first_look};
 use smallvec::SmallVec;

@@ -1,11 +1,11 @@
 //! What a core's critical sections judge by: worked out now and then, because what steals cost
 //! moves slowly.
 
-use super::Shared;
 use crate::color::{ColorMap, SlotId};
 use crate::policy::Policy;
 use crate::policy::quantum::Quantum;
 use crate::policy::worth::Endurance;
+use crate::shared::Shared;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
