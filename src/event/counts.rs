@@ -47,7 +47,7 @@ impl Counts {
 }
 
 /// Events of one handler that a core ran in a row.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) profile: ProfileId,
     /// How many events of the core came before, or are counted already.
@@ -55,13 +55,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new() -> Run {
-        Run {
-            profile: ProfileId::OVERFLOW,
-            counted: 0,
-        }
-    }
-
     /// Counts those up to the `begun`-th event of the core.
     #[inline]
     pub(crate) fn count(&mut self, counts: &Counts, begun: u64) {

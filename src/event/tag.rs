@@ -18,7 +18,7 @@ const _: () = assert!(PROFILES_MAX.is_power_of_two());
 
 /// One of the runtime's profiles ([`super::profile::Profiles`]); as an event is made of it, with
 /// the post that the event is of, if that is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileId(u32);
 
 impl ProfileId {

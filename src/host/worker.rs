@@ -285,7 +285,7 @@ impl Worker {
             return Decided::Nothing;
         }
         let core = &self.core;
-        let now = (core.posted, core.executed + core.settled);
+        let now = core.ledger.sums();
         let before = std::mem::replace(&mut self.reported, now);
         self.rests = true;
         (self.inner.quiesce).rest(core.id, now.0 - before.0, now.1 - before.1)

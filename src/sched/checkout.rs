@@ -61,10 +61,14 @@ pub(crate) struct Checkout {
     /// next exchange.
     room_ns: i64,
     ahead: Ahead,
+    /// What may be hidden from thieves: about a steal cost, in ns.
+    pub(super) quantum_ns: u32,
+    /// [`Policy::batch`](crate::policy::Policy).
+    pub(super) batch: u32,
 }
 
 impl Checkout {
-    pub(super) fn new() -> Checkout {
+    pub(super) fn new(quantum_ns: u32, batch: u32) -> Checkout {
         Checkout {
             colors: ArrayVec::new(),
             turns: ArrayVec::new(),
@@ -72,6 +76,8 @@ impl Checkout {
             index: [0; INDEX_LEN],
             room_ns: -1,
             ahead: Ahead::new(),
+            quantum_ns,
+            batch,
         }
     }
 
@@ -230,9 +236,9 @@ impl Checkout {
         prefetch::is_deep(queued, self.colors.len(), first)
     }
 
-    /// Asks for an event of a turn to come. A turn takes at most `batch`.
+    /// Asks for an event of a turn to come.
     #[inline]
-    pub(super) fn look_ahead(&mut self, batch: u32) {
+    pub(super) fn look_ahead(&mut self) {
         let (turns, colors) = (&self.turns, &self.colors);
         let fifo = |turn| Some(&colors[usize::from(*turns.get::<usize>(turn)?)].fifo);
         // SAFETY: a color has at most one turn that has not begun, since `put` adds one only if its
@@ -240,7 +246,7 @@ impl Checkout {
         // the turn that has begun last. `release` and `end_turns` end the walks; `withdraw` and
         // `give_back_those_kept` are called between `end_turns` and the next event, when there are
         // none.
-        unsafe { self.ahead.go_on(self.begun, batch, fifo) };
+        unsafe { self.ahead.go_on(self.begun, self.batch, fifo) };
     }
 
     /// The turns are about to change.

@@ -26,13 +26,13 @@
 //! running event does can have caused, so it may come after.
 
 use super::checkout::Checkout;
-use super::outbox::{OUTBOX_MAX, Outbox};
+use super::ledger::Ledger;
+use super::outbox::Outbox;
 use super::section::Section;
 use super::steal::Search;
 use super::timing::Timing;
 use crate::clock::Clock;
 use crate::color::{CoreId, MaybeSlot, SlotId};
-use crate::event::counts::Run;
 use crate::event::fifo::Running;
 use crate::event::maker::{Maker, Place};
 use crate::event::node::{Event, Sort};
@@ -102,42 +102,22 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(super) maker: Maker,
     pub(super) outbox: Outbox,
-    /// With this many chunks the outbox is published: one, while an event runs that is known or
-    /// feared to be long; but after its first post see [`super::timing`].
-    pub(super) outbox_due: usize,
     pub(super) checkout: Checkout,
     pub(super) running: Running,
     pub(crate) current: Current,
-    /// What may be hidden from thieves: about a steal cost, in ns.
-    pub(super) quantum_ns: u32,
-    /// [`Policy::batch`](crate::policy::Policy).
-    batch_max: u32,
     /// How many cores work, as far as this one has seen; see [`crate::shared::remote::working`].
     pub(super) working: u32,
-    /// Events posted and executed by this core since it began.
-    pub(crate) posted: u64,
-    pub(crate) executed: u64,
-    /// What `executed` was when the core last looked up because it was asked.
-    looked_up_at: u64,
-    /// The latest of them, which are not counted for their handler yet.
-    pub(super) run: Run,
+    pub(crate) ledger: Ledger,
     pub(super) timing: Timing,
     /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::waking`].
     pub(super) bells: Vec<CoreId>,
     pub(super) search: Search,
-    /// See [`Core::has_run`].
-    pub(super) ran: bool,
-    /// Holds made on this core.
-    pub(super) holds: u64,
     /// What is to be told.
     #[cfg(feature = "tracing")]
     pub(crate) notices: Notices,
     /// Since when the core sleeps, in ns.
     #[cfg(feature = "tracing")]
     pub(super) parked_at_ns: Option<u64>,
-    /// What counted as posted and was no event, and is over: holds that a deadline has ended on
-    /// this core, and tasks. They count as executed.
-    pub(crate) settled: u64,
 }
 
 // SAFETY: the nodes in checkout, outbox, running color and pool are reached through this core only,
@@ -161,25 +141,16 @@ impl Core {
             clock,
             maker,
             outbox: Outbox::new(),
-            outbox_due: OUTBOX_MAX,
-            checkout: Checkout::new(),
+            checkout: Checkout::new(shared.limits(id).quantum_ns(&shared), shared.policy.batch),
             running: Running::NONE,
             current: NO_EVENT,
-            quantum_ns: shared.limits(id).quantum_ns(&shared),
-            batch_max: shared.policy.batch,
             working: shared.working.latest(),
-            posted: 0,
-            executed: 0,
-            looked_up_at: u64::MAX,
-            run: Run::new(),
+            ledger: Ledger::default(),
             bells: Vec::new(),
-            ran: false,
-            holds: 0,
             #[cfg(feature = "tracing")]
             notices: Notices::default(),
             #[cfg(feature = "tracing")]
             parked_at_ns: None,
-            settled: 0,
             shared,
         }
     }
@@ -324,7 +295,7 @@ impl Core {
         let (event, _times) =
             self.maker
                 .make_own(&self.shared.profiles, handler, color, f, Sort::ORDINARY);
-        self.posted += 1;
+        self.ledger.posted += 1;
         self.outbox.put(slot, event);
         self.flush_due();
     }
@@ -332,7 +303,7 @@ impl Core {
     /// Puts a new event, whose times these are, on its way to its color.
     #[inline(always)]
     pub(super) fn put(&mut self, color: Color, event: Event, times: Times) {
-        self.posted += 1;
+        self.ledger.posted += 1;
         self.put_counted(color, event, times);
     }
 
@@ -361,7 +332,7 @@ impl Core {
         // By the time it is published the line will be here.
         prefetch(self.shared.slots.at(slot));
         self.outbox.put(slot, event);
-        if self.outbox.len() >= self.outbox_due {
+        if self.outbox.is_due() {
             self.flush_due();
         }
     }
@@ -392,7 +363,7 @@ impl Core {
 
     #[inline(never)]
     fn flush_due(&mut self) {
-        if self.outbox_due == 1 || self.timing.row.is_some() {
+        if self.outbox.is_hasty() || self.timing.row.is_some() {
             self.publish_long();
         } else {
             self.flush();
@@ -412,14 +383,14 @@ impl Core {
         if !self.running.is_empty() {
             self.end_turn();
         }
-        self.executed += self.running.begun();
+        self.ledger.executed += self.running.begun();
         let is_only = self.checkout.turns() == 1;
+        let (mut batch, quantum_ns) = (self.checkout.batch, self.checkout.quantum_ns);
         let Some(taken) = self.checkout.begin() else {
             self.current.slot = MaybeSlot::NONE;
             self.running.end();
             return false;
         };
-        let mut batch = self.batch_max;
         if is_only {
             let times = taken.fifo.times();
             let drags = self
@@ -431,7 +402,7 @@ impl Core {
         debug_assert!(!taken.fifo.is_empty(), "a turn begins with events only");
         charge::turn();
         self.current.slot = taken.slot.into();
-        self.running.begin(&mut taken.fifo, batch, self.quantum_ns);
+        self.running.begin(&mut taken.fifo, batch, quantum_ns);
         self.own.progress.advance();
         self.timing.until_sample -= 1;
         if self.timing.until_sample == 0 {
@@ -450,7 +421,7 @@ impl Core {
     /// Asks for an event of a turn to come.
     #[inline(always)]
     pub(super) fn look_ahead(&mut self) {
-        self.checkout.look_ahead(self.batch_max);
+        self.checkout.look_ahead();
     }
 
     /// Ends the turn after the event that runs, and the quantum with it. After a flush, which
@@ -526,13 +497,14 @@ impl Core {
     /// takes steps.
     #[cold]
     fn must_look_up(&self) -> bool {
-        self.begun_before() != self.looked_up_at || self.own.progress.is_asked_to_leave()
+        Some(self.begun_before()) != self.ledger.looked_up_at
+            || self.own.progress.is_asked_to_leave()
     }
 
     /// Events that began before the one that was just taken.
     #[inline(always)]
     fn begun_before(&self) -> u64 {
-        self.executed + self.running.begun() - 1
+        self.ledger.executed + self.running.begun() - 1
     }
 
     /// Puts an event back, and ends the quantum.
@@ -551,8 +523,8 @@ impl Core {
         let profile = tag.profile();
         self.own.progress.set_running(Some(profile));
         // All that began before this one were of the handler noted before.
-        self.run.count(&self.own.counts, self.begun_before());
-        self.run.profile = profile;
+        let begun = self.begun_before();
+        self.ledger.change(&self.own.counts, begun, profile);
     }
 
     /// The event that runs has panicked.
@@ -595,7 +567,7 @@ impl Core {
     /// A number that no other event of this runtime has.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn event_number(&self) -> (CoreId, u64) {
-        (self.id, self.executed + self.running.begun())
+        (self.id, self.ledger.executed + self.running.begun())
     }
 
     /// Whether the event that runs is known or feared to be long.
@@ -609,9 +581,7 @@ impl Core {
     pub(crate) fn end_quantum(&mut self, events: u64) {
         self.own.stats.events.add(events);
         self.outbox.end_turns();
-        self.ran = !self.timing.long;
-        self.timing.long = false;
-        self.timing.wary = self.timing.wary.saturating_sub(1);
+        self.timing.end_quantum();
         if let Some(rank) = self.search.levelling {
             self.level(rank);
         }
@@ -622,8 +592,8 @@ impl Core {
     #[inline(always)]
     pub(crate) fn looks_up(&mut self) -> bool {
         if self.own.progress.answer_look_up() {
-            self.ran = false;
-            self.looked_up_at = self.executed;
+            self.timing.ran = false;
+            self.ledger.looked_up_at = Some(self.ledger.executed);
             return self.work_with(self.shared.working.latest());
         }
         false
@@ -652,7 +622,7 @@ impl Core {
     /// what completed.
     #[inline]
     pub(crate) fn has_run(&self) -> bool {
-        self.ran
+        self.timing.ran
     }
 
     /// Whether a post is sure to be accepted.
@@ -676,8 +646,8 @@ impl Core {
 
     /// Nothing to run: the event source is looked at in every step.
     pub(crate) fn note_idle(&mut self) {
-        self.run.count(&self.own.counts, self.executed);
-        self.ran = false;
+        self.ledger.count(&self.own.counts);
+        self.timing.ran = false;
         if self.current.tag != Tag::NONE {
             self.current.tag = Tag::NONE;
             self.own.progress.advance();
@@ -706,9 +676,9 @@ impl Core {
 impl Drop for Core {
     /// Leaves everything where [`Shared`]'s drop finds it.
     fn drop(&mut self) {
-        self.run.count(&self.own.counts, self.executed);
+        self.ledger.count(&self.own.counts);
         let shared = &self.shared;
-        self.own.stats.posts.max(self.posted);
+        self.own.stats.posts.max(self.ledger.posted);
         self.outbox.abandon(shared);
         if !self.checkout.is_empty() {
             let mut section = Section::enter(shared, self.id);

@@ -24,58 +24,56 @@ impl Core {
     pub(crate) fn exchange<const RETIRED: bool>(&mut self) {
         // Borrowed, not cloned, here and in `flush`: a reference count is a read-modify-write on a
         // line that all cores share.
-        let Core {
-            id,
-            shared,
-            own,
-            outbox,
-            checkout,
-            bells,
-            ..
-        } = self;
-        if checkout.is_empty() && outbox.is_empty() && own.hint.queued() == 0 && !own.pokes.any() {
+        if self.checkout.is_empty()
+            && self.outbox.is_empty()
+            && self.own.hint.queued() == 0
+            && !self.own.pokes.any()
+        {
             return;
         }
-        own.stats.quanta.add(1);
-        own.stats.posts.max(self.posted);
-        let mut section = Section::enter(shared, *id);
-        let quanta = own.stats.quanta.get();
+        self.own.stats.quanta.add(1);
+        self.own.stats.posts.max(self.ledger.posted);
+        let mut section = Section::enter(&self.shared, self.id);
+        let quanta = self.own.stats.quanta.get();
         // Now and then the limits are worked out anew, a handler that runs all the time is counted,
         // and a core that is never idle compares itself with another.
         let renew = quanta.is_multiple_of(LOOK_QUANTA);
         if renew {
             section.renew_limits();
-            self.run.count(&own.counts, self.executed);
+            self.ledger.count(&self.own.counts);
         }
         // After a long handler too: the next renewal may be long in coming.
-        if !RETIRED && (renew || !self.ran) && self.search.levelling.is_none() {
-            self.search.levelling = compare(&section, own, &mut self.search, &self.clock);
+        if !RETIRED && (renew || !self.timing.ran) && self.search.levelling.is_none() {
+            self.search.levelling = compare(&section, &self.own, &mut self.search, &self.clock);
         }
 
         // Return. A last post, in the outbox, to a color of this core is a sign that there will be
         // something to run. Where limits are renewed all colors go, so that one that is wanted
         // elsewhere leaves.
-        let goes_on = || outbox.last().is_some_and(|slot| section.owns(slot));
+        let goes_on = || self.outbox.last().is_some_and(|slot| section.owns(slot));
         let keeps = section.queues().core_queue.len == 0 && !renew && goes_on();
-        checkout.end_turns(!RETIRED && keeps, |taken| section.end_turn(taken));
-        checkout.kept().for_each(|slot| section.finished(slot));
+        self.checkout
+            .end_turns(!RETIRED && keeps, |taken| section.end_turn(taken));
+        self.checkout.kept().for_each(|slot| section.finished(slot));
         if fault("colors leave before their posts") {
-            take_mail(&mut section, bells);
+            take_mail(&mut section, &mut self.bells);
         }
 
         // Flush.
-        publish(outbox, &mut section, checkout, bells);
+        let (outbox, bells) = (&mut self.outbox, &mut self.bells);
+        publish(outbox, &mut section, &mut self.checkout, bells);
 
         // Take mail. Not before the outbox is published: colors that are wanted elsewhere leave,
         // and what such a color posts there must not overtake what it posted here.
-        if own.pokes.any() || !section.queues().deferred.is_empty() {
+        if self.own.pokes.any() || !section.queues().deferred.is_empty() {
             // A kept color may be one of those that the pokes are for.
-            checkout.give_back_kept(|taken| section.give_back(taken));
-            take_mail(&mut section, bells);
+            self.checkout
+                .give_back_kept(|taken| section.give_back(taken));
+            take_mail(&mut section, &mut self.bells);
         }
 
-        if !RETIRED || section.pass_on(bells) {
-            self.quantum_ns = fill_checkout(checkout, &mut section);
+        if !RETIRED || section.pass_on(&mut self.bells) {
+            fill_checkout(&mut self.checkout, &mut section);
         }
 
         let worth = section.write_hint();
@@ -111,47 +109,37 @@ impl Core {
     /// there is to steal, and how many colors. None: there was nothing.
     #[inline(always)]
     fn publish_all(&mut self) -> Option<(Worth, u32)> {
-        let Core {
-            id,
-            shared,
-            own,
-            outbox,
-            checkout,
-            running,
-            current,
-            bells,
-            ..
-        } = self;
-        own.stats.posts.max(self.posted);
-        let in_turn = current.slot.is_some();
+        self.own.stats.posts.max(self.ledger.posted);
+        let in_turn = self.current.slot.is_some();
         if in_turn {
-            outbox.end_turns();
+            self.outbox.end_turns();
         }
-        if outbox.is_empty() && checkout.others(in_turn) == 0 {
+        if self.outbox.is_empty() && self.checkout.others(in_turn) == 0 {
             return None;
         }
         if in_turn {
-            *checkout.running() = running.put_down();
+            *self.checkout.running() = self.running.put_down();
         }
-        let mut section = Section::enter(shared, *id);
-        checkout.release(in_turn, |taken, waits| {
+        let mut section = Section::enter(&self.shared, self.id);
+        self.checkout.release(in_turn, |taken, waits| {
             if waits {
                 section.give_back_first(taken);
             } else {
                 section.give_back(taken);
             }
         });
-        section.out_only(current.slot.get());
-        publish(outbox, &mut section, checkout, bells);
+        section.out_only(self.current.slot.get());
+        let (outbox, bells) = (&mut self.outbox, &mut self.bells);
+        publish(outbox, &mut section, &mut self.checkout, bells);
         if !section.queues().deferred.is_empty() {
-            take_mail(&mut section, bells);
+            take_mail(&mut section, &mut self.bells);
         }
-        section.count_out(|| checkout.events());
+        section.count_out(|| self.checkout.events());
         let worth = section.write_hint();
         let stealable = section.queues().core_queue.stealable();
         drop(section);
         if in_turn {
-            running.take_up(checkout.running());
+            self.running.take_up(self.checkout.running());
         }
         Some((worth, stealable))
     }
@@ -163,29 +151,21 @@ impl Core {
     /// the event that runs is a long one, behind which nothing is to wait.
     #[inline(never)]
     pub(super) fn publish_outbox(&mut self) -> bool {
-        let Core {
-            id,
-            shared,
-            own,
-            outbox,
-            checkout,
-            current,
-            bells,
-            ..
-        } = self;
-        if own.progress.is_long() {
+        if self.own.progress.is_long() {
             return false;
         }
-        own.stats.posts.max(self.posted);
-        let mut section = Section::enter(shared, *id);
-        if outbox.slots().any(|slot| section.is_out(slot)) && !fault("published past the checkout")
+        self.own.stats.posts.max(self.ledger.posted);
+        let mut section = Section::enter(&self.shared, self.id);
+        if self.outbox.slots().any(|slot| section.is_out(slot))
+            && !fault("published past the checkout")
         {
             return false;
         }
-        if current.slot.is_some() {
-            outbox.end_turns();
+        if self.current.slot.is_some() {
+            self.outbox.end_turns();
         }
-        publish(outbox, &mut section, checkout, bells);
+        let (outbox, bells) = (&mut self.outbox, &mut self.bells);
+        publish(outbox, &mut section, &mut self.checkout, bells);
         if fault("what is published alone is not told") {
             return true;
         }
@@ -259,19 +239,18 @@ fn append_idle(section: &mut Section<'_>, slot: SlotId, chunk: Chunk) {
     };
 }
 
-/// Checks out the next quantum. Returns how long it may last, in ns.
+/// Checks out the next quantum.
 #[inline(never)]
-pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) -> u32 {
-    let quantum_ns = section.limits.quantum_ns(section.shared);
+pub(super) fn fill_checkout(checkout: &mut Checkout, section: &mut Section<'_>) {
+    checkout.quantum_ns = section.limits.quantum_ns(section.shared);
     let room = checkout.room();
-    let room_ns = section.check_out(quantum_ns, room, |taken| checkout.push(taken));
+    let room_ns = section.check_out(checkout.quantum_ns, room, |taken| checkout.push(taken));
     // Nothing is kept behind a handler that is known to be long, nor while anything waits, nor by a
     // core that has nothing to run.
     if checkout.begin_turns(room_ns) {
         checkout.give_back_kept(|taken| section.give_back(taken));
     }
     section.count_out(|| checkout.events().saturating_sub(1));
-    quantum_ns
 }
 
 /// Takes the core's pokes, those that were left before first, and each time the oldest first: links

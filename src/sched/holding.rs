@@ -37,11 +37,11 @@ impl Core {
 
     /// A hold counts as an event posted, until [`post_last`](Self::post_last) posts its last.
     fn count_hold(&mut self) -> (HoldNumber, HeldBy) {
-        let number = HoldNumber::new(self.id, self.holds);
-        self.holds += 1;
+        let number = HoldNumber::new(self.id, self.ledger.holds);
+        self.ledger.holds += 1;
         self.own.stats.holds.add(1);
         if !fault("hold not counted") {
-            self.posted += 1;
+            self.ledger.posted += 1;
         }
         let by = HeldBy {
             profile: self.current.profile(),
@@ -89,7 +89,7 @@ impl Core {
     pub(crate) fn settle_hold(&mut self) {
         self.own.stats.holds_ended.add(1);
         self.own.stats.holds_settled.add(1);
-        self.settled += 1;
+        self.ledger.settled += 1;
     }
 
     /// A task that this core has polled waits from now on. No queue knows of it: it counts as an
@@ -97,14 +97,14 @@ impl Core {
     pub(crate) fn task_waits(&mut self) {
         self.own.stats.tasks.add(1);
         if !fault("task not counted") {
-            self.posted += 1;
+            self.ledger.posted += 1;
         }
     }
 
     /// A task that had to wait is over.
     pub(crate) fn task_over(&mut self) {
         self.own.stats.tasks_over.add(1);
-        self.settled += 1;
+        self.ledger.settled += 1;
     }
 
     /// Whether a color of the running slot has a gate.

@@ -3,7 +3,7 @@
 //! Read in this order: [`step`] is one step of one core, and the heart of it all; [`core`] is that
 //! core; [`exchange`] is what it does under its lock once a quantum: return, flush, take mail,
 //! check out; [`checkout`] is what it runs without the lock; [`outbox`] what it has posted and not
-//! published yet; [`section`] is the critical section, where colors are linked and change owner.
+//! published yet; [`ledger`] how much it has posted and executed; [`section`] is the critical section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
 //! busier; [`takeover`] takes from those that sleep, and [`waking`] wakes them; [`retiring`]
@@ -25,6 +25,7 @@ pub(crate) mod core;
 pub(crate) mod depth;
 mod exchange;
 mod holding;
+pub(crate) mod ledger;
 mod levelling;
 pub(crate) mod outbox;
 mod recording;

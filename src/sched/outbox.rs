@@ -30,6 +30,9 @@ pub(super) struct Outbox {
     by_events: usize,
     /// Of the last chunk.
     recent: Recent,
+    /// With this many chunks it is to be published: one, while an event runs that is known or
+    /// feared to be long; but after its first post see [`super::timing`].
+    due: usize,
 }
 
 impl Outbox {
@@ -38,6 +41,7 @@ impl Outbox {
             chunks: Box::default(),
             by_events: 0,
             recent: Recent::NONE,
+            due: OUTBOX_MAX,
         }
     }
 
@@ -47,8 +51,18 @@ impl Outbox {
     }
 
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        self.chunks.len()
+    pub(super) fn is_due(&self) -> bool {
+        self.chunks.len() >= self.due
+    }
+
+    /// Whether each post is to be published at once.
+    pub(super) fn is_hasty(&self) -> bool {
+        self.due == 1
+    }
+
+    /// From now on each post is to be published at once, or as many as there is room for.
+    pub(super) fn hasten(&mut self, hasty: bool) {
+        self.due = if hasty { 1 } else { OUTBOX_MAX };
     }
 
     /// The color of the last post.
@@ -67,8 +81,8 @@ impl Outbox {
     pub(super) fn put(&mut self, slot: SlotId, event: Event) {
         let chunk = event.into();
         debug_assert!(self.chunks.len() < OUTBOX_MAX);
-        // SAFETY: there is room: `Core::put_out` flushes once there are `outbox_due`, which is at
-        // most `OUTBOX_MAX`, `Core::post_home`, the only other caller, flushes at once, and a flush
+        // SAFETY: there is room: `Core::put_out` flushes once there are `due`, which is at most
+        // `OUTBOX_MAX`, `Core::post_home`, the only other caller, flushes at once, and a flush
         // empties the outbox.
         unsafe { self.chunks.push_unchecked(Outgoing { slot, chunk }) };
     }

@@ -33,13 +33,13 @@ impl Core {
     }
 
     /// It is over, if it has begun.
+    #[inline]
     pub(super) fn end_recorded(&mut self, panicked: bool) {
-        if self.current.at_end & RECORDED == 0 {
-            return;
-        }
-        self.current.at_end &= !RECORDED;
-        if let Some(log) = self.maker.log() {
-            log.end(panicked);
+        if self.current.at_end & RECORDED != 0 {
+            self.current.at_end &= !RECORDED;
+            if let Some(log) = self.maker.log() {
+                log.end(panicked);
+            }
         }
     }
 

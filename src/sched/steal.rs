@@ -125,14 +125,7 @@ impl Core {
     /// them. (Behind them it would wait anew each time that it is stolen, and two busy cores may
     /// take a color from each other again and again.)
     pub(super) fn link_loot(&mut self, loot: Loot, run: bool) {
-        let Core {
-            id,
-            shared,
-            checkout,
-            bells,
-            ..
-        } = self;
-        let mut section = Section::enter(shared, *id);
+        let mut section = Section::enter(&self.shared, self.id);
         if run {
             loot.into_iter().for_each(|stolen| section.adopt(stolen));
         } else {
@@ -140,10 +133,10 @@ impl Core {
             last_first.for_each(|stolen| section.give_back_first(stolen));
         }
         if !section.queues().deferred.is_empty() {
-            take_mail(&mut section, bells);
+            take_mail(&mut section, &mut self.bells);
         }
         if run {
-            self.quantum_ns = fill_checkout(checkout, &mut section);
+            fill_checkout(&mut self.checkout, &mut section);
         }
         let worth = section.write_hint();
         let waits = section.queues().core_queue.len > 0;
@@ -266,50 +259,41 @@ impl Core {
         };
         self.search.tempted = true;
         // Borrowed, not cloned: see `Core::exchange`.
-        let Core {
-            id,
-            shared,
-            own,
-            clock,
-            search,
-            bells,
-            ..
-        } = self;
-        let (victim, distance) = own.victims[rank];
-        own.stats.steals[distance.index()].tried.add(1);
-        let start_ns = clock.now_ns();
-        let Some(mut section) = Section::try_enter(shared, victim) else {
+        let (victim, distance) = self.own.victims[rank];
+        self.own.stats.steals[distance.index()].tried.add(1);
+        let start_ns = self.clock.now_ns();
+        let Some(mut section) = Section::try_enter(&self.shared, victim) else {
             return false;
         };
-        take_mail(&mut section, bells);
-        section.hand_over(*id, why, has_ns, loot);
+        take_mail(&mut section, &mut self.bells);
+        section.hand_over(self.id, why, has_ns, loot);
         // Once more, now that the new owner is published: see `crate::shared::remote::poke`.
         if !loot.is_empty()
             && !fault("second look after a steal skipped")
-            && shared.core(victim).pokes.any_ordered()
+            && self.shared.core(victim).pokes.any_ordered()
         {
-            take_mail(&mut section, bells);
+            take_mail(&mut section, &mut self.bells);
         }
         section.write_hint();
         let left = section.queues().core_queue.len;
         drop(section);
         if fault("owner published after the unlock") {
             for taken in loot.iter() {
-                shared.slots.set_owner(taken.slot, *id);
+                self.shared.slots.set_owner(taken.slot, self.id);
             }
         }
         if left > 0 && !fault("nudge forgotten") {
             // We may have linked what it does not know of, and it may be on its way to sleep.
-            notify(shared, victim, Why::Linked, bells);
+            notify(&self.shared, victim, Why::Linked, &mut self.bells);
         }
         if loot.is_empty() {
             return false;
         }
         if left == 0 {
             // What comes next has not waited yet.
-            search.sightings[rank] = None;
+            self.search.sightings[rank] = None;
         }
-        let cost_ns = clock.now_ns() - start_ns;
+        let cost_ns = self.clock.now_ns() - start_ns;
         self.record_steal(victim, distance, why, cost_ns, loot);
         self.record_loot(distance, cost_ns, loot);
         true

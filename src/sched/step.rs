@@ -50,7 +50,7 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
     // It is no longer one of the searching cores, if it was.
     host.core_mut().end_search(true);
     // Run, with no lock held.
-    let executed = host.core_mut().executed;
+    let executed = host.core_mut().ledger.executed;
     let is_deep = host.core_mut().is_deep();
     while host.catch(|host| {
         if is_deep {
@@ -62,7 +62,7 @@ pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
         between(host);
     }
     let core = host.core_mut();
-    core.end_quantum(core.executed - executed);
+    core.end_quantum(core.ledger.executed - executed);
     Stepped::Ran
 }
 

@@ -27,7 +27,9 @@ pub(super) struct Timing {
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was [long](crate::shared::idle::wake_cost).
-    pub(super) long: bool,
+    long: bool,
+    /// The last step ran events, none of them long.
+    pub(super) ran: bool,
     /// Of a long event that has posted.
     pub(super) row: Option<Row>,
     /// Of this core's wake-ups.
@@ -50,12 +52,18 @@ impl Timing {
             lot: Lot::new(id.index(), cores),
             wary: 0,
             long: false,
+            ran: false,
             row: None,
             wake_ups: Tally::default(),
             seen_ns: 0,
             passes_visits_on: false,
             fresh_since_ns: (!busy_at_once).then_some(0),
         }
+    }
+
+    pub(super) fn end_quantum(&mut self) {
+        self.ran = !std::mem::take(&mut self.long);
+        self.wary = self.wary.saturating_sub(1);
     }
 
     /// Whether every turn is timed.
@@ -131,7 +139,7 @@ impl Core {
 
     /// Begins to time the event that is about to run, and unless it is a mere sample, makes sure
     /// beforehand that others are not left to wait for it.
-    #[inline(never)]
+    #[inline]
     pub(super) fn begin_timing(&mut self, wanted: bool) {
         // Of a core that is fresh nobody else would find out that an event is long.
         let mut is_watched = self.timing.fresh_since_ns.is_some();
@@ -141,7 +149,7 @@ impl Core {
             let long = is_worth_waking(raw_ns.into(), self.shared.idle.wake_cost.ns());
             if long {
                 self.own.progress.set_long(true);
-                self.outbox_due = 1;
+                self.outbox.hasten(true);
                 // What waits is for others to see.
                 let looked = !fault("stolen colors not shared out") && self.flush();
                 self.look_before_long(looked);
@@ -196,13 +204,10 @@ impl Core {
                 row.publish(began_ns, now_ns);
                 row
             }
-            none => none.insert(Row::begin(now_ns, self.posted, profile.lone_posts())),
+            none => none.insert(Row::begin(now_ns, self.ledger.posted, profile.lone_posts())),
         };
-        self.outbox_due = if without(Rule::Row) || row.may_wait(self.posted) {
-            OUTBOX_MAX
-        } else {
-            1
-        };
+        let may_wait = without(Rule::Row) || row.may_wait(self.ledger.posted);
+        self.outbox.hasten(!may_wait);
     }
 
     #[inline(never)]
@@ -215,16 +220,16 @@ impl Core {
         let due = self.timing.lot.is_due();
         profile.record(took_ns, due);
         if let Some(row) = self.timing.row.take() {
-            profile.set_lone_posts(row.end(now_ns, self.posted, OUTBOX_MAX));
+            profile.set_lone_posts(row.end(now_ns, self.ledger.posted, OUTBOX_MAX));
         }
         let stats = &self.own.stats;
         stats.handler_ns_max.max(took_ns);
         let long = is_worth_waking(took_ns, self.shared.idle.wake_cost.ns());
         self.timing.long |= long;
-        if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.quantum_ns) {
+        if self.checkout.has_more_turns() && took_ns > 4 * u64::from(self.checkout.quantum_ns) {
             stats.hostage.add(1);
         }
-        self.outbox_due = OUTBOX_MAX;
+        self.outbox.hasten(false);
         if self.own.progress.is_long() {
             self.own.progress.set_long(false);
         }

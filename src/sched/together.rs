@@ -96,7 +96,7 @@ impl Core {
     /// whatever it has posted before.
     fn publish_together(&mut self, events: Vec<(Color, Event)>) {
         self.flush();
-        self.posted += events.len() as u64;
+        self.ledger.posted += events.len() as u64;
         let shared = Arc::clone(&self.shared);
         let locked = shared.lock_together();
         for (color, event) in events {

@@ -265,7 +265,7 @@ impl Driver {
     /// Turns completions of a core that is inside an event into posts of another one: some of those
     /// that it can get. Timers that are due come when there are no more of these.
     fn look_from_elsewhere(&mut self, core: &mut Core) -> Visit {
-        let posted = core.posted;
+        let posted = core.ledger.posted;
         let brings = self.backend.bring_out();
         self.hides = brings != Brings::All;
         let reaped = self.reap_completions(core, VISIT_MAX, EventSource::take);
@@ -278,7 +278,7 @@ impl Driver {
             }
         }
         self.post_burst(core);
-        if core.posted != posted {
+        if core.ledger.posted != posted {
             Visit::Brought
         } else if brings == Brings::Later {
             Visit::Soon

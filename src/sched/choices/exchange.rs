@@ -218,7 +218,7 @@ fn limits_are_worked_out_anew_now_and_then() {
     machine.cost(Distance::SharedL1, 5_000);
     let cost_ns = machine.shared.cores[0].steal_costs.ns(Distance::SharedL1) as u32;
     let mut exchanges = 0;
-    while machine.cores[0].quantum_ns != cost_ns {
+    while machine.cores[0].checkout.quantum_ns != cost_ns {
         machine.run();
         machine.post(a, 20);
         machine.cores[0].exchange::<false>();

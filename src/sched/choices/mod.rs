@@ -144,7 +144,7 @@ impl Machine {
         section.renew_limits();
         let quantum_ns = section.limits.quantum_ns(&self.shared);
         drop(section);
-        self.cores[0].quantum_ns = quantum_ns;
+        self.cores[0].checkout.quantum_ns = quantum_ns;
     }
 
     /// The `i`-th color whose home is this core.

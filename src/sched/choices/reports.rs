@@ -82,7 +82,7 @@ fn each_handler_has_its_events_counted() {
     machine.cores[0].exchange::<false>();
     machine.run();
     machine.post(b, 20);
-    let posted = machine.cores[0].posted;
+    let posted = machine.cores[0].ledger.posted;
     machine.cores.clear();
     assert_eq!(counts(&machine)[0], counted + 2);
     assert_eq!(machine.shared.cores[0].stats.posts.get(), posted);

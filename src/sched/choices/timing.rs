@@ -157,10 +157,10 @@ fn who_is_asked_to_look_up_gives_back_what_waits() {
     assert!(machine.cores[0].is_turn_over());
     assert!(!machine.cores[0].next_color());
     assert_eq!(machine.queue(), colors[1..]);
-    machine.cores[0].ran = true;
+    machine.cores[0].timing.ran = true;
     machine.cores[0].looks_up();
     assert!(!machine.cores[0].has_run(), "the event source is looked at");
-    machine.cores[0].ran = true;
+    machine.cores[0].timing.ran = true;
     machine.cores[0].looks_up();
     assert!(machine.cores[0].has_run(), "nobody asks any more");
     machine.cores[0].looked();
@@ -186,7 +186,7 @@ fn what_runs_can_be_seen() {
     machine.cores[0].note_idle();
     assert_eq!(runs(&machine), None);
     // Who finds nothing again has rested already.
-    machine.cores[0].ran = true;
+    machine.cores[0].timing.ran = true;
     machine.cores[0].note_idle();
     assert!(!machine.cores[0].has_run());
     assert_eq!(machine.shared.cores[0].progress.turns(), turns + 1);
@@ -293,7 +293,7 @@ fn what_is_left_after_a_turn_is_what_did_not_run() {
     assert!(machine.cores[0].begin_event().is_none());
     assert!(!machine.cores[0].next_color());
     assert_eq!(left(&machine, color), (2, 200, 20));
-    assert_eq!(machine.cores[0].executed, 1);
+    assert_eq!(machine.cores[0].ledger.executed, 1);
     // In two parts, with one of its own between.
     let (mut machine, color) = begin(4);
     machine.cores[0].flush();
