@@ -1,7 +1,7 @@
-//! What is asked for before it is needed ([`prefetch`]). A processor reads ahead where lines lie in
-//! a row; colors and the nodes of events are scattered, and one says where the next one is, so that
-//! a miss would be waited for after the other. Nothing is ever done to memory that was asked for
-//! before somebody reaches it by its owner's way.
+//! Memory that is asked for before it is needed ([`prefetch`]). A processor reads ahead where lines
+//! lie in a row. Colors and the nodes of events are scattered, and each says where the next one is:
+//! without prefetches a core would wait for one miss after another. A prefetch accesses nothing, so
+//! the memory may be another core's by then.
 //!
 //! | asked for | when | in |
 //! |---|---|---|
@@ -19,7 +19,7 @@
 //! can only be taken one after the other. Of several colors they overlap: while one color of the
 //! checkout has its turn, the next four are *walked*. With each event that runs one of them goes a
 //! node further. A walked node belongs to a color that is checked out and has not had its turn, so
-//! nobody else has it, and nobody takes it. A walk ends at the latest when its turn begins, and all
+//! no other core has it or takes it. A walk ends at the latest when its turn begins, and all
 //! of them end before the turns change.
 
 use super::fifo::Fifo;
