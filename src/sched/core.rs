@@ -467,7 +467,12 @@ impl Core {
             self.note(tag);
         }
         if (watch != 0) | self.own.progress.wants_attention() {
-            begun = self.begin_watched(begun, times, watch)?;
+            if watch == 0 && !self.own.progress.is_asked_to_look_up() {
+                // A mere sample.
+                self.begin_timing(false);
+            } else {
+                begun = self.begin_watched(begun, times, watch)?;
+            }
         }
         Some(begun)
     }

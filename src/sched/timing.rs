@@ -139,7 +139,7 @@ impl Core {
 
     /// Begins to time the event that is about to run, and unless it is a mere sample, makes sure
     /// beforehand that others are not left to wait for it.
-    #[inline]
+    #[inline(never)]
     pub(super) fn begin_timing(&mut self, wanted: bool) {
         // Of a core that is fresh nobody else would find out that an event is long.
         let mut is_watched = self.timing.fresh_since_ns.is_some();
