@@ -196,6 +196,7 @@ pub use crate::host::unfinished::{Obstacle, Unfinished};
 pub use crate::host::watchdog::SlowHandler;
 pub use crate::policy::{Heuristics, Stealing};
 pub use crate::post::Post;
+#[cfg(feature = "record")]
 pub use crate::record::{RecordingState, RecordingStats};
 pub use crate::rejected::{Reason, Rejected};
 #[cfg(not(loom))]

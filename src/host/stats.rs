@@ -7,7 +7,9 @@ use crate::shared::CoreShared;
 use crate::shared::load::stats::HistogramSum;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
-use crate::{Color, RecordingStats};
+use crate::Color;
+#[cfg(feature = "record")]
+use crate::record::RecordingStats;
 use std::time::Duration;
 
 /// A snapshot of a runtime's counters. Each is read on its own while the cores go on, so sums over
@@ -48,6 +50,7 @@ pub struct Stats {
     pub blocking: BlockingStats,
     /// How far the recording is, if the run is recorded
     /// ([`Builder::record`](crate::Builder::record)).
+    #[cfg(feature = "record")]
     pub recording: Option<RecordingStats>,
     /// Bytes of event memory ever allocated: events are recycled, so this is a high-water mark.
     pub event_bytes: usize,
@@ -261,6 +264,7 @@ impl Inner {
             blocking: self.pool.stats(),
             #[cfg(loom)]
             blocking: BlockingStats::default(),
+            #[cfg(feature = "record")]
             recording: shared.recorder.as_ref().map(|recorder| recorder.stats()),
             event_bytes: shared.depot.bytes(),
         }

@@ -1,4 +1,5 @@
-//! Recordings: what a run did, event by event, in a file of limited size.
+//! Recordings: what a run did, event by event, in a file of limited size. With the feature `record`;
+//! without it [`off`] takes their place.
 //!
 //! A runtime is recorded if its builder says so ([`Builder::record`](crate::Builder::record)), and
 //! a runtime that is not has nothing of it to ask or to count. How its events come to be recorded:
@@ -16,11 +17,22 @@
 //! When no more can be promised the recording is *over*: each log writes what it has, and records
 //! no more.
 
+#[cfg(feature = "record")]
 mod log;
+#[cfg(not(feature = "record"))]
+mod off;
+#[cfg(feature = "record")]
 mod recorder;
+#[cfg(feature = "record")]
 mod time;
 
+#[cfg(feature = "record")]
 pub(crate) use log::{Log, Loot};
+#[cfg(feature = "record")]
 pub(crate) use mely_recording::format::{Cause, Definition};
+#[cfg(not(feature = "record"))]
+pub(crate) use off::{Cause, Definition, Log, Loot, Recorder};
+#[cfg(feature = "record")]
 pub(crate) use recorder::{Recorder, Setting};
+#[cfg(feature = "record")]
 pub use recorder::{RecordingState, RecordingStats};

@@ -13,15 +13,21 @@ use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
 use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, SPIN_NS, WAKE_NS, WATCH_NS};
 use crate::policy::{Policy, Stealing};
-use crate::record::{Recorder, Setting};
+use crate::record::Recorder;
+#[cfg(feature = "record")]
+use crate::record::Setting;
 use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::topology::{Distance, Topology};
+#[cfg(feature = "record")]
 use mely_recording::format::Header;
 use std::fmt;
+#[cfg(feature = "record")]
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+#[cfg(feature = "record")]
+use std::time::SystemTime;
 
 /// Which cores a runtime uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +87,7 @@ pub struct Builder {
     wake_cost: Option<Duration>,
     blocking: BlockingLimits,
     slow_blocking: Option<(Duration, SlowBlockingHook)>,
+    #[cfg(feature = "record")]
     record: Option<Setting>,
     /// None: as a simulation does, or any other runtime.
     on_panic: Option<OnPanic>,
@@ -111,6 +118,7 @@ impl Builder {
                 stack_bytes: None,
             },
             slow_blocking: None,
+            #[cfg(feature = "record")]
             record: None,
             on_panic: None,
             config: Config {
@@ -516,6 +524,7 @@ impl Builder {
     /// ```
     ///
     /// [`Stats::recording`]: crate::Stats::recording
+    #[cfg(feature = "record")]
     pub fn record(mut self, file: impl Into<PathBuf>, bytes_max: u64) -> Builder {
         let path = file.into();
         self.record = Some(Setting { path, bytes_max });
@@ -686,7 +695,13 @@ impl Builder {
         })
     }
 
+    #[cfg(not(feature = "record"))]
+    fn recorder(&self, _cores: usize) -> Result<Option<Arc<Recorder>>, BuildError> {
+        Ok(None)
+    }
+
     /// Begins the recording, if one was asked for.
+    #[cfg(feature = "record")]
     fn recorder(&self, cores: usize) -> Result<Option<Arc<Recorder>>, BuildError> {
         let Some(setting) = &self.record else {
             return Ok(None);
@@ -713,6 +728,7 @@ impl Builder {
 }
 
 /// What a recording says of how cores steal: `off`, `base`, or the heuristics that are on.
+#[cfg(feature = "record")]
 fn stealing(policy: &Policy) -> String {
     let heuristics = [
         (policy.heuristics.locality, "locality"),

@@ -39,6 +39,7 @@ impl WakeCost {
     }
 
     /// Unless it is measured.
+    #[cfg(feature = "record")]
     pub(crate) fn fixed_ns(&self) -> Option<u64> {
         (!self.is_measured).then(|| self.ns())
     }
