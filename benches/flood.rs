@@ -142,7 +142,7 @@ fn begin_flood(cx: &mut Cx, kind: Flood, bounded: Bounded<Log>, sums: Arc<Sums>)
                     with_cx(|cx| drop(room.try_post(cx, event)));
                 }
             };
-            cx.spawn(Color::from(51), post).detach();
+            cx.spawn(Color::from(51), post);
         }
     }
 }

@@ -113,7 +113,7 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
             eprintln!("a connection failed: {error}");
         }
     };
-    SERVE.spawn(cx, color, connection).detach();
+    SERVE.spawn(cx, color, connection);
 }
 
 /// Listens until the runtime stops.

@@ -8,12 +8,12 @@
 //! and SIGTERM no more jobs are accepted, and those that were have some time to finish. Whatever
 //! becomes of a job is told: refused or not done; or accepted, and then done or not done.
 
-use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Poster, Runtime, blocking, timeout};
+use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Poster, Runtime, timeout, with_cx};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::{collections::HashMap, error::Error, hash::BuildHasher, os::unix::process::CommandExt};
-use std::{pin::pin, sync::Arc, sync::Mutex, thread, time::Duration};
+use std::{sync::Arc, sync::Mutex, thread, time::Duration};
 
 static JOB: Handler = Handler::new("job");
 static STOP: Handler = Handler::new("stop");
@@ -83,13 +83,18 @@ fn execute(command: &str, process: &Mutex<Process>) -> io::Result<ExitStatus> {
 async fn run_for(limit: Duration, command: String) -> String {
     let guard = Guard(Arc::default());
     let process = Arc::clone(&guard.0);
-    let mut work = pin!(blocking(move || execute(&command, &process)));
-    match timeout(limit, work.as_mut()).await {
+    let work = with_cx(|cx| cx.try_blocking(move || execute(&command, &process)));
+    let mut work = match work {
+        Ok(work) => work.cancel_on_drop(),
+        Err(refused) => return format!("not done: {refused}"),
+    };
+    match timeout(limit, &mut work).await {
         Ok(Ok(Ok(status))) => format!("done: {status}"),
         Ok(Ok(Err(error))) => format!("not done: {error}"),
-        Ok(Err(refused)) => format!("not done: {refused}"),
+        Ok(Err(error)) => format!("not done: {error}"),
         Err(late) => {
             drop(guard);
+            work.cancel();
             // The customer's next job waits until this one is dead.
             drop(work.await);
             format!("not done: {late}")
@@ -133,7 +138,7 @@ fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Durat
         let (command, accepted) = (command.to_owned(), format!("{} accepted", job.name));
         let begin = move |_: &mut (), cx: &mut Cx| {
             let over = async move { job.end(&run_for(limit, command).await) };
-            cx.hold().until(over).detach();
+            cx.hold().until(over);
         };
         // Told once that is certain, and before anybody tells that it is done.
         let _first = io::stdout().lock();

@@ -15,7 +15,7 @@ pub(crate) mod read;
 #[cfg(not(loom))]
 pub(crate) mod weak;
 
-use crate::ask::{Asked, Reply};
+use crate::ask::{Asked, JoinHandle};
 use crate::callback::Callback;
 use crate::host::holding::Held;
 use crate::host::panics::LateDrop;
@@ -39,7 +39,7 @@ use std::thread::panicking;
 /// [`with`](Self::with) and the `try_` calls are refused with [`Reason::Poisoned`](crate::Reason::Poisoned). The other
 /// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
 /// panic without running their closures. These panics are reported and counted, and a caller that
-/// asked gets [`NoReply::Panicked`](crate::NoReply::Panicked). Other events of the color run. The
+/// asked gets [`JoinError::Panicked`](crate::JoinError::Panicked). Other events of the color run. The
 /// program ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons
 /// nothing.
 ///
@@ -274,10 +274,10 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Posts `f` to the state's color, as [`post`](Self::post) does, and returns a handle for what
-    /// it will return: a [`Reply`] with a [`Cx`], else a `Result` that gives the closure back.
+    /// it will return: a [`JoinHandle`] with a [`Cx`], else a `Result` that gives the closure back.
     ///
-    /// If the state is poisoned the event panics, and the reply is
-    /// [`NoReply::Panicked`](crate::NoReply::Panicked).
+    /// If the state is poisoned the event panics, and the result is
+    /// [`JoinError::Panicked`](crate::JoinError::Panicked).
     ///
     /// # Panics
     /// As [`post`](Self::post).
@@ -287,18 +287,18 @@ impl<T: Send + 'static> Colored<T> {
     /// static TOLD: Handler = Handler::new("told");
     /// let left = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let account = Colored::new(cx, Color::from(4711), 100u64);
-    ///     let reply = account.ask(cx, |balance, _cx| {
+    ///     let asked = account.ask(cx, |balance, _cx| {
     ///         *balance -= 7;
     ///         *balance
     ///     });
     ///     let told = TOLD.on_value(Color::from(7), move |_cx, left| finish.finish(left));
-    ///     reply.then(cx, told);
+    ///     asked.then(cx, told);
     /// })?;
     /// assert_eq!(left, Ok(93));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
-    pub fn ask<R, F>(&self, cx: &Cx, f: F) -> Reply<R>
+    pub fn ask<R, F>(&self, cx: &Cx, f: F) -> JoinHandle<R>
     where
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
@@ -313,7 +313,7 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post).
-    pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
+    pub fn try_ask<P, R, F>(&self, by: &P, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
@@ -322,19 +322,19 @@ impl<T: Send + 'static> Colored<T> {
         self.ask_event(by, self.unless_poisoned(f)?)
     }
 
-    fn ask_event<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
+    fn ask_event<P, R, F>(&self, by: &P, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        let (asked, reply) = Asked::new(&self.cell.state.poster().inner);
+        let (asked, handle) = Asked::new(&self.cell.state.poster().inner);
         let wrap = |f| {
             let cell = CountedArc::clone(&self.cell);
             move |cx: &mut Cx| asked.run(cx, |cx| cell.lend(cx, f))
         };
         self.post_wrapped(by, self.handler, f, wrap)?;
-        Ok(reply)
+        Ok(handle)
     }
 
     fn post_event<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>

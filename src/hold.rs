@@ -114,7 +114,7 @@ impl Cx {
     ///                 sleep(Duration::from_millis(time_ms)).await;
     ///                 log.lock().unwrap().push(line);
     ///             };
-    ///             cx.hold().until(answer).detach();
+    ///             cx.hold().until(answer);
     ///         }
     ///     });
     ///     cx.post(connection, |cx| cx.stop());
@@ -280,15 +280,16 @@ impl Hold {
     /// let answered = Runtime::builder().build()?.run_until(move |cx, finish| {
     ///     cx.post(session, move |cx| {
     ///         let hold = cx.hold();
-    ///         let answer = hold.on_value(move |cx, sum: u64| finish.finish((cx.color(), sum)));
+    ///         let answer = hold.on_value(move |cx, sum| finish.finish((cx.color(), sum)));
     ///         // On a thread of the runtime. The session's next event waits, no core does.
-    ///         if let Err(refused) = cx.try_blocking(|| (1..=100).sum(), answer) {
-    ///             eprintln!("{refused}");
+    ///         match cx.try_blocking(|| (1..=100).sum::<u64>()) {
+    ///             Ok(sum) => sum.then(cx, answer),
+    ///             Err(refused) => eprintln!("{refused}"),
     ///         }
     ///     });
     ///     cx.post(session, |_cx| println!("the next event of the session"));
     /// })?;
-    /// assert_eq!(answered, (session, 5_050));
+    /// assert_eq!(answered, (session, Ok(5_050)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_value<V, F>(

@@ -57,8 +57,8 @@
 //!   and a closure.
 //! - Posting through a [`Cx`] returns nothing, and panics at the builder's limit of queued events;
 //!   its `try_` twin gives the closure back. Posting through a [`Poster`]
-//!   returns a `Result` with the closure, always. Asking is the same, with a [`Reply`] instead of
-//!   nothing. What posts through any of them takes `&P` with `P:` [`Post`]` + ?Sized`.
+//!   returns a `Result` with the closure, always. Asking is the same, with a [`JoinHandle`] instead
+//!   of nothing. What posts through any of them takes `&P` with `P:` [`Post`]` + ?Sized`.
 //! - Blocking work is refused by a `Result` also through a [`Cx`]: a full queue is an everyday
 //!   matter there.
 //! - What is asked of a run, before, during or after it, is asked a [`Poster`]; [`Runtime::run`]
@@ -70,8 +70,8 @@
 //! |---|---|
 //! | [`Runtime`], [`Builder`] | what runs events, and how it is configured |
 //! | [`Cx`], [`Poster`], [`Post`] | posting from handlers, and from anywhere |
-//! | [`Cx::ask`], [`Reply`], [`gather`] | an event that returns something, and who gets it |
-//! | [`Cx::try_blocking`], [`Blocking`] | work that blocks, on threads of the runtime |
+//! | [`Cx::ask`], [`Cx::spawn`], [`Cx::try_blocking`] | events that return something, futures, blocking work |
+//! | [`JoinHandle`], [`join_all`] | their result, by a callback, a wait or `.await` |
 //! | [`Color`], [`UniqueColor`], [`Colored`] | keys, keys of one's own, state that belongs to a key |
 //! | [`Bounded`], [`Backlog`], [`Permit`] | a bound on what waits in a color, and what is shed |
 //! | [`Handler`], [`Callback`] | names and annotations; handler, color and closure in one |
@@ -172,7 +172,7 @@ mod sync;
 mod task;
 mod together;
 
-pub use crate::ask::{NoReply, Reply, gather};
+pub use crate::ask::{JoinError, JoinHandle, join_all};
 pub use crate::bounded::backlog::{Backlog, Shed};
 pub use crate::bounded::reserve::Reserve;
 pub use crate::bounded::{Bounded, Permit};
@@ -184,10 +184,10 @@ pub use crate::colored::weak::WeakColored;
 pub use crate::cx::Cx;
 pub use crate::handler::Handler;
 pub use crate::hold::Hold;
-#[cfg(not(loom))]
-pub use crate::host::blocking::{Blocking, SlowBlocking};
 pub use crate::host::cx::UniqueColor;
 pub use crate::host::panics::{OnPanic, PanicReport};
+#[cfg(not(loom))]
+pub use crate::host::pool::SlowBlocking;
 pub use crate::host::poster::Poster;
 pub use crate::host::profile::{HandlerProfile, Learned, Profile, Recommendation, StealProfile};
 pub use crate::host::stage::Stage;
@@ -203,10 +203,7 @@ pub use crate::rejected::{Reason, Rejected};
 pub use crate::runtime::builder::{BuildError, Builder, Cores};
 #[cfg(not(loom))]
 pub use crate::runtime::{Finish, RunError, Runtime};
-pub use crate::task::Task;
 pub use crate::task::ambient::{try_with_cx, with_cx};
-#[cfg(not(loom))]
-pub use crate::task::blocking::blocking;
 #[cfg(not(loom))]
 pub use crate::task::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
 pub use crate::together::read_states::ReadStates;

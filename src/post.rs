@@ -1,6 +1,6 @@
 //! Posting from wherever one is: by a handler's context, a poster, a hold.
 
-use crate::ask::{Asked, Reply};
+use crate::ask::{Asked, JoinHandle};
 use crate::event::node::is_boxed;
 use crate::gate::HoldId;
 use crate::host::inner::Inner;
@@ -74,8 +74,8 @@ pub trait Post: sealed::Post {
     /// let runtime = Runtime::builder().build()?;
     /// let poster = runtime.poster();
     /// let asker = std::thread::spawn(move || {
-    ///     let mut reply = poster.try_ask(Color::from(4), |cx| cx.color().value() * 10)?;
-    ///     let answer = reply.recv();
+    ///     let mut handle = poster.try_ask(Color::from(4), |cx| cx.color().value() * 10)?;
+    ///     let answer = handle.recv();
     ///     poster.stop();
     ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer?)
     /// });
@@ -83,14 +83,14 @@ pub trait Post: sealed::Post {
     /// assert_eq!(asker.join().unwrap().unwrap(), 40);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn try_ask<R, F>(&self, color: Color, f: F) -> Result<Reply<R>, Rejected<F>>
+    fn try_ask<R, F>(&self, color: Color, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         F: FnOnce(&mut Cx) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let (asked, reply) = Asked::of_runtime(self.runtime());
+        let (asked, handle) = Asked::of_runtime(self.runtime());
         self.post_wrapped(None, color, f, |f| move |cx: &mut Cx| asked.run(cx, f))?;
-        Ok(reply)
+        Ok(handle)
     }
 }
 

@@ -48,7 +48,7 @@ where
         assert_eq!(stream.color(), color);
         f(stream).await;
     };
-    cx.spawn(color, task).detach();
+    cx.spawn(color, task);
 }
 
 /// Bytes that show it if one is missing, doubled or moved.
@@ -532,9 +532,9 @@ fn refused_in_other_colors_and_outside_of_tasks() {
                 };
                 let stream = thread::spawn(outside).join().unwrap();
                 // And back: it works, and nothing of that was sent.
-                with_cx(|cx| cx.spawn(HERE, echo(stream)).detach());
+                with_cx(|cx| cx.spawn(HERE, echo(stream)));
             };
-            cx.spawn(THERE, first).detach();
+            cx.spawn(THERE, first);
         };
         with_server(
             "refused_in_other_colors",
@@ -583,7 +583,7 @@ fn made_of_a_stream_that_has_ended() {
                     let mut stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
                     tell.send(stream.read(&mut [0; 8]).await).unwrap();
                 };
-                cx.spawn(cx.color(), late).detach();
+                cx.spawn(cx.color(), late);
             };
             stream.on_data(cx, &READ, on_data).unwrap();
             give.send(stream).unwrap();
@@ -615,7 +615,7 @@ fn dropped_wherever_it_is_closed() {
                         let reading = async move { stream.read(&mut [0; 8]).await };
                         let reading = with_cx(|cx| cx.spawn(cx.color(), reading));
                         sleep(Duration::from_millis(1)).await;
-                        drop(reading);
+                        drop(reading.cancel_on_drop());
                     }
                 }
             });
@@ -656,7 +656,7 @@ fn a_run_that_is_cut_short_leaves_nothing() {
                         with_cx(|cx| cx.stop());
                         let _ = stream.read(&mut [0; 8]).await.unwrap();
                     };
-                    cx.spawn(cx.color(), waits).detach();
+                    cx.spawn(cx.color(), waits);
                 });
             };
             let on_accept = Callback::anonymous_each(ACCEPTING, serve);
@@ -703,7 +703,7 @@ fn a_task_that_panics_resets_its_connection() {
                 match &order {
                     b"here" => panic!("as asked"),
                     b"task" => {
-                        with_cx(|cx| cx.spawn(cx.color(), PanicsWhenPolled(stream)).detach())
+                        with_cx(|cx| cx.spawn(cx.color(), PanicsWhenPolled(stream)));
                     }
                     _ => stream.close().await.unwrap(),
                 }
@@ -828,7 +828,7 @@ fn received_through_a_stop() {
                 stream.write_all(&asked).await.unwrap();
                 assert_eq!(stream.read(&mut asked).await.unwrap(), 0);
             };
-            cx.spawn(color, conversation).detach();
+            cx.spawn(color, conversation);
         };
         let builder = on(&backend);
         let _bound = Bound::new("received_through_a_stop");
@@ -932,7 +932,7 @@ fn connects_and_is_answered() {
                 }
                 finish.finish(());
             };
-            cx.spawn(HERE, all).detach();
+            cx.spawn(HERE, all);
         });
         served.unwrap();
     }
@@ -967,7 +967,7 @@ fn connecting_fails_as_it_should() {
                 let canceled = code(&connect(closed).await.unwrap_err());
                 finish.finish((refused, pending, canceled));
             };
-            cx.spawn(HERE, tries).detach();
+            cx.spawn(HERE, tries);
         });
         let expected = (ErrorKind::ConnectionRefused, true, CANCELED);
         assert_eq!(seen.unwrap(), expected, "{backend:?}");
@@ -1004,7 +1004,7 @@ fn connecting_gives_up_at_its_limit() {
                 };
                 finish.finish((error.kind(), error.to_string(), connected.len()));
             };
-            cx.spawn(HERE, tries).detach();
+            cx.spawn(HERE, tries);
         });
         let (kind, text, connected) = seen.unwrap();
         assert_eq!(kind, ErrorKind::TimedOut, "{backend:?}");

@@ -7,7 +7,8 @@ use mely::Post;
 use mely::Reason;
 use mely::sim::Step;
 use mely::{
-    Callback, Color, Colored, Cx, Handler, NoReply, OnPanic, Rejected, Reply, Runtime, gather,
+    Callback, Color, Colored, Cx, Handler, JoinError, JoinHandle, OnPanic, Rejected, Runtime,
+    join_all,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -37,21 +38,21 @@ fn a_thread_waits_for_the_reply() {
     let _bound = Bound::new("a_thread_waits");
     beside(cores(2).build().unwrap(), |poster| {
         for n in 0..1_000u64 {
-            let mut reply = poster
+            let mut handle = poster
                 .try_ask(Color::from(n % 9), move |cx| (cx.color(), n))
                 .unwrap();
             let answer = match n % 3 {
-                0 => reply.recv(),
-                1 => reply.recv_timeout(LONG),
+                0 => handle.recv(),
+                1 => handle.recv_timeout(LONG),
                 _ => loop {
-                    if let Some(answer) = reply.try_recv() {
+                    if let Some(answer) = handle.try_recv() {
                         break answer;
                     }
                 },
             };
             assert_eq!(answer, Ok((Color::from(n % 9), n)));
-            assert_eq!(reply.recv(), Err(NoReply::Taken));
-            assert_eq!(reply.try_recv(), Some(Err(NoReply::Taken)));
+            assert_eq!(handle.recv(), Err(JoinError::Taken));
+            assert_eq!(handle.try_recv(), Some(Err(JoinError::Taken)));
         }
     });
 }
@@ -61,14 +62,14 @@ fn a_wait_in_vain_ends_and_the_reply_still_comes() {
     let _bound = Bound::new("a_wait_in_vain");
     beside(cores(1).build().unwrap(), |poster| {
         let (go, wait) = channel::<()>();
-        let mut reply = poster
+        let mut handle = poster
             .try_ask(THERE, move |_cx| wait.recv().is_err())
             .unwrap();
-        let early = reply.recv_timeout(Duration::from_millis(5));
-        assert_eq!(early, Err(NoReply::TimedOut));
-        assert_eq!(reply.try_recv(), None);
+        let early = handle.recv_timeout(Duration::from_millis(5));
+        assert_eq!(early, Err(JoinError::TimedOut));
+        assert_eq!(handle.try_recv(), None);
         drop(go);
-        assert_eq!(reply.recv(), Ok(true));
+        assert_eq!(handle.recv(), Ok(true));
     });
 }
 
@@ -78,7 +79,7 @@ fn a_handler_is_told_in_the_callbacks_color() {
     let sum = cores(3).build().unwrap().run_until(|cx, finish| {
         let sum = Colored::new(cx, HERE, 0u64);
         for n in 0..100u64 {
-            let reply = cx.ask(Color::from(n), move |_cx| n);
+            let handle = cx.ask(Color::from(n), move |_cx| n);
             let finish = finish.clone();
             let told = sum.on_value(&TOLD, move |sum, cx, n: Result<u64, _>| {
                 assert_eq!((cx.color(), cx.handler()), (HERE, "told"));
@@ -87,7 +88,7 @@ fn a_handler_is_told_in_the_callbacks_color() {
                     finish.finish(*sum);
                 }
             });
-            reply.then(cx, told);
+            handle.then(cx, told);
         }
     });
     assert_eq!(sum.unwrap(), 4_950);
@@ -104,7 +105,7 @@ fn a_reply_that_is_there_is_delivered_at_the_limit_of_events() {
         cx.post(THERE, move |cx| {
             while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
             let told = TOLD.on_value(HERE, move |_cx, all| finish.finish(all));
-            gather([asked, later]).then(cx, told);
+            join_all([asked, later]).then(cx, told);
         });
     });
     assert_eq!(answer.unwrap().unwrap(), [Ok(5), Ok(6)]);
@@ -143,12 +144,12 @@ fn a_future_awaits_it() {
                     .unwrap();
             }
             let many = (0..10u64).map(|n| poster.try_ask(Color::from(n), move |_cx| n).unwrap());
-            (sum, gather(many).await.unwrap().len())
+            (sum, join_all(many).await.unwrap().len())
         };
         assert_eq!(block_on(asked), (124_750, 10));
         // A waker that is not used any more is let go.
         let (go, wait) = channel::<()>();
-        let mut reply = pin!(
+        let mut handle = pin!(
             poster
                 .try_ask(THERE, move |_cx| wait.recv().is_err())
                 .unwrap()
@@ -156,21 +157,21 @@ fn a_future_awaits_it() {
         let stale = Arc::new(Unpark(std::thread::current()));
         let waker = Waker::from(Arc::clone(&stale));
         assert!(
-            reply
+            handle
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending()
         );
         drop(waker);
         assert!(
-            reply
+            handle
                 .as_mut()
                 .poll(&mut Context::from_waker(Waker::noop()))
                 .is_pending()
         );
         assert_eq!(Arc::strong_count(&stale), 1);
         drop(go);
-        assert_eq!(block_on(reply), Ok(true));
+        assert_eq!(block_on(handle), Ok(true));
     });
 }
 
@@ -184,16 +185,17 @@ fn nothing_waits_inside_a_handler() {
         .unwrap()
         .run(move |cx| {
             let mut own = cx.ask(THERE, |_cx| ());
-            assert_eq!(own.recv(), Err(NoReply::Inside));
-            assert_eq!(own.recv_timeout(LONG), Err(NoReply::Inside));
+            assert_eq!(own.recv(), Err(JoinError::Inside));
+            assert_eq!(own.recv_timeout(LONG), Err(JoinError::Inside));
             let mut foreign = foreign;
-            assert_eq!(foreign.recv(), Err(NoReply::Inside));
+            assert_eq!(foreign.recv(), Err(JoinError::Inside));
             // Blocking work may.
             let told = TOLD.on_value(HERE, |cx, answer| {
-                assert_eq!(answer, Ok(()));
+                assert_eq!(answer, Ok(Ok(())));
                 cx.stop();
             });
-            cx.try_blocking(move || own.recv(), told).unwrap();
+            let given = cx.try_blocking(move || own.recv()).unwrap();
+            given.then(cx, told);
         })
         .unwrap();
 }
@@ -203,24 +205,25 @@ fn nothing_waits_inside_a_handler() {
 fn nothing_waits_in_a_simulation() {
     let mut simulation = Runtime::builder().simulate(1).unwrap();
     let told = simulation.run_until(|cx, finish| {
-        let mut reply = cx.ask(THERE, |_cx| ());
+        let mut handle = cx.ask(THERE, |_cx| ());
         let told = TOLD.on_value(HERE, move |_cx, answer| finish.finish(answer));
-        cx.try_blocking(move || reply.recv(), told).unwrap();
+        let given = cx.try_blocking(move || handle.recv()).unwrap();
+        given.then(cx, told);
     });
-    assert_eq!(told.unwrap(), Err(NoReply::Inside));
+    assert_eq!(told.unwrap(), Ok(Err(JoinError::Inside)));
     let mut simulation = Runtime::builder().simulate(1).unwrap();
     simulation.start(|_cx| ()).unwrap();
-    let mut reply = simulation.poster().try_ask(THERE, |cx| cx.stop()).unwrap();
+    let mut handle = simulation.poster().try_ask(THERE, |cx| cx.stop()).unwrap();
     let mut answer = None;
     while simulation.step() != Step::Ended {
-        answer = answer.or_else(|| reply.try_recv());
+        answer = answer.or_else(|| handle.try_recv());
     }
     assert_eq!(answer, Some(Ok(())));
 }
 
 /// The closure is dropped in its color; what has begun runs to its end.
 #[test]
-fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
+fn a_handle_that_cancels_on_drop_cancels_an_event_that_has_not_begun() {
     struct InColor(std::sync::mpsc::Sender<Option<String>>);
     impl Drop for InColor {
         fn drop(&mut self) {
@@ -228,7 +231,7 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
             self.0.send(name).unwrap();
         }
     }
-    let _bound = Bound::new("a_reply_that_is_dropped");
+    let _bound = Bound::new("a_handle_that_cancels_on_drop");
     let alive = Alive::default();
     beside(cores(1).build().unwrap(), |poster| {
         let (begun, has_begun) = channel();
@@ -244,13 +247,13 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
         has_begun.recv().unwrap();
         let (tell, told) = channel();
         let dropped = InColor(tell);
-        let second: Reply<()> = poster
+        let second: JoinHandle<()> = poster
             .try_ask(THERE, move |_cx| {
                 drop(dropped);
                 unreachable!("canceled")
             })
             .unwrap();
-        drop((first, second));
+        drop((first.cancel_on_drop(), second.cancel_on_drop()));
         assert_eq!(alive.count(), 1, "it runs");
         drop(go);
         assert_eq!(told.recv().unwrap().as_deref(), Some("mely-0"));
@@ -267,9 +270,125 @@ fn a_reply_that_is_dropped_cancels_what_has_not_begun() {
                 .try_ask(THERE, |_cx| unreachable!("canceled"))
                 .unwrap()
         };
-        drop::<Reply<Vec<Result<(), _>>>>(gather((0..10).map(never)));
+        drop::<JoinHandle<Vec<Result<(), _>>>>(join_all((0..10).map(never)).cancel_on_drop());
         drop(go);
     });
+}
+
+/// The event runs, and its value is dropped there; a value that is there already with the handle.
+#[test]
+fn a_handle_that_is_dropped_detaches_its_event() {
+    let _bound = Bound::new("a_handle_that_is_dropped");
+    struct Names(std::sync::mpsc::Sender<Option<String>>);
+    impl Drop for Names {
+        fn drop(&mut self) {
+            let name = std::thread::current().name().map(str::to_owned);
+            self.0.send(name).unwrap();
+        }
+    }
+    let in_color = Some("mely-0".to_owned());
+    beside(cores(1).build().unwrap(), |poster| {
+        let (tell, told) = channel();
+        let (go, wait) = channel::<()>();
+        let ask = |tell: &std::sync::mpsc::Sender<_>| {
+            let tell = tell.clone();
+            poster.try_ask(THERE, move |_cx| Names(tell)).unwrap()
+        };
+        let waits = poster.try_ask(THERE, move |_cx| wait.recv().is_err());
+        drop(ask(&tell));
+        drop(join_all([ask(&tell), ask(&tell)]));
+        assert!(told.try_recv().is_err(), "they have not begun");
+        drop(go);
+        for _ in 0..3 {
+            assert_eq!(told.recv().unwrap(), in_color);
+        }
+        assert_eq!(waits.unwrap().recv(), Ok(true));
+        // What has come is dropped here.
+        let settled = ask(&tell);
+        eventually("the value", || settled.is_finished());
+        drop(settled);
+        let here = std::thread::current().name().map(str::to_owned);
+        assert_eq!(told.recv().unwrap(), here);
+    });
+}
+
+/// Not begun, running, and over; one, and many that are joined.
+#[test]
+fn a_canceled_event_says_what_has_become_of_it() {
+    let _bound = Bound::new("a_canceled_event");
+    let alive = Alive::default();
+    let canceled = Err(JoinError::Canceled);
+    beside(cores(1).build().unwrap(), |poster| {
+        let (begun, has_begun) = channel();
+        let (go, wait) = channel::<()>();
+        let running = poster.try_ask(THERE, move |_cx| {
+            begun.send(()).unwrap();
+            let _ = wait.recv();
+            5
+        });
+        let mut running = running.unwrap();
+        has_begun.recv().unwrap();
+        let never = |alive: &Alive| {
+            let payload = alive.payload();
+            let never = move |_cx: &mut Cx| {
+                drop(payload);
+                unreachable!("canceled")
+            };
+            poster.try_ask::<u32, _>(THERE, never).unwrap()
+        };
+        let (mut one, awaited) = (never(&alive), never(&alive));
+        let mut joined = join_all([never(&alive), poster.try_ask(HERE, |_cx| 6).unwrap()]);
+        one.cancel();
+        awaited.cancel();
+        // It waits behind the event that runs.
+        assert_eq!(one.try_recv(), None);
+        let awaiting = std::thread::spawn(move || block_on(awaited));
+        running.cancel();
+        joined.cancel();
+        drop(go);
+        assert_eq!(running.recv(), Ok(5));
+        assert_eq!(one.recv(), canceled);
+        assert_eq!(awaiting.join().unwrap(), canceled);
+        let all = joined.recv().unwrap();
+        assert_eq!(all, [canceled, canceled]);
+        assert_eq!(alive.count(), 0);
+        assert!(one.is_finished() && running.is_finished());
+        // Over.
+        let mut over = poster.try_ask(THERE, |_cx| 7).unwrap();
+        eventually("the value", || over.is_finished());
+        over.cancel();
+        assert_eq!(over.recv(), Ok(7));
+        over.cancel();
+        assert_eq!(over.recv(), Err(JoinError::Taken));
+    });
+}
+
+/// Its handle says so.
+#[test]
+fn a_canceled_event_may_panic_in_its_drop() {
+    let _bound = Bound::new("a_canceled_event_may_panic");
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("when dropped");
+        }
+    }
+    let runtime = cores(1).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
+    let runtime = runtime.exit_when_idle(true).build().unwrap();
+    let observer = runtime.poster();
+    let (tell, told) = channel();
+    runtime
+        .run(move |cx| {
+            let panics = Panics;
+            let asked = cx.ask(THERE, move |_cx| drop(panics));
+            asked.cancel();
+            let callback = move |_cx: &mut Cx, result| tell.send(result).unwrap();
+            asked.then(cx, TOLD.on_value(HERE, callback));
+        })
+        .unwrap();
+    assert_eq!(told.recv(), Ok(Err(JoinError::Panicked)));
+    let panics: u64 = observer.stats().cores.iter().map(|core| core.panics).sum();
+    assert_eq!(panics, 1);
 }
 
 #[test]
@@ -287,10 +406,10 @@ fn a_panic_is_told_and_not_waited_for() {
             let f = move |_cx: &mut Cx| assert_ne!(color, 3);
             poster.try_ask(Color::from(color), f).unwrap()
         };
-        assert_eq!(ask(3).recv(), Err(NoReply::Panicked));
-        assert_eq!(block_on(ask(3)), Err(NoReply::Panicked));
-        let all = gather((2..5).map(ask)).recv().unwrap();
-        assert_eq!(all, [Ok(()), Err(NoReply::Panicked), Ok(())]);
+        assert_eq!(ask(3).recv(), Err(JoinError::Panicked));
+        assert_eq!(block_on(ask(3)), Err(JoinError::Panicked));
+        let all = join_all((2..5).map(ask)).recv().unwrap();
+        assert_eq!(all, [Ok(()), Err(JoinError::Panicked), Ok(())]);
         // Poisoned state, in the event that poisons it and in those after it.
         let state = Colored::new(poster, THERE, 5);
         let ask = |panics: bool| {
@@ -301,7 +420,7 @@ fn a_panic_is_told_and_not_waited_for() {
             state.via(&TOLD).try_ask(poster, f).unwrap().recv()
         };
         assert_eq!(ask(false), Ok(5));
-        assert_eq!(ask(true), Err(NoReply::Panicked));
+        assert_eq!(ask(true), Err(JoinError::Panicked));
         let refused = state.try_ask(poster, |state, _cx| *state).unwrap_err();
         assert_eq!(refused.reason, Reason::Poisoned);
     });
@@ -323,10 +442,10 @@ fn what_is_dropped_with_a_run_is_told() {
     });
     is_ready.recv().unwrap();
     drop(runtime);
-    assert_eq!(waits.join().unwrap(), Err(NoReply::Dropped));
-    assert_eq!(block_on(second), Err(NoReply::Dropped));
-    let all = gather([third]).recv().unwrap();
-    assert_eq!(all, [Err(NoReply::Dropped)]);
+    assert_eq!(waits.join().unwrap(), Err(JoinError::Dropped));
+    assert_eq!(block_on(second), Err(JoinError::Dropped));
+    let all = join_all([third]).recv().unwrap();
+    assert_eq!(all, [Err(JoinError::Dropped)]);
     // It is cut short.
     let runtime = cores(1).build().unwrap();
     let replies = Arc::new(Mutex::new(Vec::new()));
@@ -338,14 +457,14 @@ fn what_is_dropped_with_a_run_is_told() {
         panic!("meant");
     });
     assert!(outcome.is_err());
-    for mut reply in replies.lock().unwrap().drain(..) {
-        assert_eq!(reply.recv(), Err(NoReply::Dropped));
+    for mut handle in replies.lock().unwrap().drain(..) {
+        assert_eq!(handle.recv(), Err(JoinError::Dropped));
     }
 }
 
 #[test]
-fn gathered_replies_are_in_the_order_of_asking() {
-    let _bound = Bound::new("gathered_replies");
+fn joined_results_are_in_argument_order() {
+    let _bound = Bound::new("joined_results");
     let all = cores(3).build().unwrap().run_until(|cx, finish| {
         let asked = |n: u64| {
             let f = move |_cx: &mut Cx| {
@@ -358,7 +477,7 @@ fn gathered_replies_are_in_the_order_of_asking() {
             assert_eq!(cx.color(), HERE);
             finish.finish(all);
         });
-        gather((0..10).map(asked)).then(cx, told);
+        join_all((0..10).map(asked)).then(cx, told);
     });
     let all: Vec<_> = all
         .unwrap()
@@ -367,7 +486,7 @@ fn gathered_replies_are_in_the_order_of_asking() {
         .map(Result::unwrap)
         .collect();
     assert_eq!(all, (0..10).collect::<Vec<_>>());
-    assert_eq!(gather::<()>([]).recv(), Ok(vec![]));
+    assert_eq!(join_all::<()>([]).recv(), Ok(vec![]));
 }
 
 #[test]
@@ -406,9 +525,9 @@ fn what_is_refused_comes_back() {
             })
         ));
         // It keeps it. The queues are full for a moment.
-        let mut reply = loop {
+        let mut handle = loop {
             match keep_alive.try_ask(THERE, |_cx| 5) {
-                Ok(reply) => break reply,
+                Ok(handle) => break handle,
                 Err(error) => assert!(matches!(
                     error,
                     Rejected {
@@ -418,10 +537,10 @@ fn what_is_refused_comes_back() {
                 )),
             }
         };
-        assert_eq!(reply.recv(), Ok(5));
-        let mut reply = loop {
+        assert_eq!(handle.recv(), Ok(5));
+        let mut handle = loop {
             match state.try_ask(&keep_alive, |_, _| 6) {
-                Ok(reply) => break reply,
+                Ok(handle) => break handle,
                 Err(error) => assert!(matches!(
                     error,
                     Rejected {
@@ -431,7 +550,7 @@ fn what_is_refused_comes_back() {
                 )),
             }
         };
-        assert_eq!(reply.recv(), Ok(6));
+        assert_eq!(handle.recv(), Ok(6));
     });
     runtime
         .run(move |cx| {
@@ -474,7 +593,7 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
         // Of one core, and the last color of the other one.
         let state = Colored::new(&poster, THERE, ());
         let ask = move |_: &mut (), cx: &mut Cx| SHORT.on(LAST, asked).post(cx);
-        let mut reply = state.via(&SHORT).try_ask(&poster, ask).unwrap();
+        let mut handle = state.via(&SHORT).try_ask(&poster, ask).unwrap();
         // More to do, before the posts are published.
         for color in (20..60).step_by(2) {
             let more = SHORT.on(Color::from(color), |_cx| ());
@@ -482,7 +601,7 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
         }
         let mut came = false;
         while simulation.step() != Step::Stalled {
-            if !came && reply.try_recv().is_some() {
+            if !came && handle.try_recv().is_some() {
                 came = true;
                 poster.try_post(LAST, push("asker")).unwrap();
             }
@@ -503,7 +622,7 @@ fn replies_of_two_runtimes_that_are_gathered_keep_the_askers() {
     let asker = cores(1).exit_when_idle(true).build().unwrap();
     let asking = std::thread::spawn(move || {
         asker.run(move |cx| {
-            let both = gather([cx.ask(HERE, |_cx| 4), there]);
+            let both = join_all([cx.ask(HERE, |_cx| 4), there]);
             let told = Callback::anonymous_value(HERE, move |_cx: &mut Cx, all| {
                 tell.send(all).unwrap();
             });
@@ -535,12 +654,12 @@ fn a_reply_of_another_runtime_keeps_the_askers() {
             .unwrap();
         let asking = std::thread::spawn(move || {
             asker.run(move |cx| {
-                let reply = poster.try_ask(THERE, |_cx| 5).unwrap();
+                let handle = poster.try_ask(THERE, |_cx| 5).unwrap();
                 asked.send(()).unwrap();
                 let told = Callback::anonymous_value(HERE, move |_cx: &mut Cx, answer| {
                     tell.send(answer).unwrap();
                 });
-                reply.then(cx, told);
+                handle.then(cx, told);
             })
         });
         has_asked.recv().unwrap();
@@ -553,7 +672,7 @@ fn a_reply_of_another_runtime_keeps_the_askers() {
         }
         asking.join().unwrap().unwrap();
         let expected = if cut_short {
-            Err(NoReply::Dropped)
+            Err(JoinError::Dropped)
         } else {
             Ok(5)
         };
@@ -587,15 +706,23 @@ fn every_question_has_an_end() {
                             }
                             payload
                         });
-                        let Ok(mut reply) = asked else {
+                        let Ok(mut handle) = asked else {
                             break;
                         };
                         if n % 4 == thread {
+                            if n % 3 == 0 {
+                                drop(handle.cancel_on_drop());
+                            }
                             continue;
                         }
-                        match reply.recv() {
+                        let canceled = n % 5 == 1;
+                        if canceled {
+                            handle.cancel();
+                        }
+                        match handle.recv() {
                             Ok((bytes, _)) => assert_eq!(bytes, [n; 20]),
-                            Err(NoReply::Panicked) => assert_eq!(n % 100, 7),
+                            Err(JoinError::Panicked) => assert_eq!(n % 100, 7),
+                            Err(JoinError::Canceled) => assert!(canceled),
                             Err(error) => panic!("{error}"),
                         }
                         replied.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,10 @@ use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
 use mely::Post;
 use mely::Reason;
 use mely::sim::Step;
-use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, Poster, Rejected, RunError, Runtime};
+use mely::{
+    Color, Cores, Cx, Handler, JoinError, JoinHandle, OnPanic, Poster, Rejected, RunError, Runtime,
+    join_all,
+};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,10 +40,6 @@ impl Gate {
     }
 }
 
-fn nothing<T: 'static>() -> Callback<impl FnOnce(&mut Cx, T) + Send + 'static> {
-    RESULT.on_value(COLOR, |_cx: &mut Cx, _: T| ())
-}
-
 #[test]
 fn the_result_is_an_event_of_the_callbacks_color() {
     let _bound = Bound::new("the_result_is_an_event");
@@ -48,13 +47,17 @@ fn the_result_is_an_event_of_the_callbacks_color() {
     let observer = runtime.poster();
     let outcome = runtime.run_until(|cx, finish| {
         let here = std::thread::current().id();
-        let done = RESULT.on_value(COLOR, move |cx, (there, bytes): (_, [u8; 200])| {
+        let given = cx
+            .try_blocking(move || (std::thread::current().id(), [5_u8; 200]))
+            .unwrap();
+        type Both = Result<(std::thread::ThreadId, [u8; 200]), JoinError>;
+        let done = RESULT.on_value(COLOR, move |cx, result: Both| {
+            let (there, bytes) = result.unwrap();
             assert_eq!((cx.color(), cx.handler()), (COLOR, "result"));
             assert_ne!(there, here);
             finish.finish(bytes[199]);
         });
-        cx.try_blocking(move || (std::thread::current().id(), [5; 200]), done)
-            .unwrap();
+        given.then(cx, done);
     });
     assert_eq!(outcome.unwrap(), 5);
     let stats = observer.stats().blocking;
@@ -72,18 +75,19 @@ fn results_come_in_the_order_of_completion() {
         let order = Arc::new(Mutex::new(Vec::new()));
         let (gate, begun, go) = Gate::new();
         let late = Arc::clone(&order);
-        let first = RESULT.on_value(COLOR, move |_cx, ()| {
+        let first = RESULT.on_value(COLOR, move |_cx, _| {
             late.lock().unwrap().push("given first");
             finish.finish(late.lock().unwrap().clone());
         });
-        cx.try_blocking(move || gate.wait(), first).unwrap();
+        let given = cx.try_blocking(move || gate.wait()).unwrap();
+        given.then(cx, first);
         let early = Arc::clone(&order);
-        let second = RESULT.on_value(COLOR, move |_cx, ()| {
+        let second = RESULT.on_value(COLOR, move |_cx, _| {
             early.lock().unwrap().push("over first");
             drop(go);
         });
-        cx.try_blocking(move || begun.recv().unwrap(), second)
-            .unwrap();
+        let given = cx.try_blocking(move || begun.recv().unwrap()).unwrap();
+        given.then(cx, second);
     });
     assert_eq!(order.unwrap(), ["over first", "given first"]);
 }
@@ -121,11 +125,11 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
                 }
             };
             for _ in 0..5 {
-                cx.try_blocking(work(&in_pool), nothing()).unwrap();
+                cx.try_blocking(work(&in_pool)).unwrap();
             }
             // It will run on the core, beside the two threads.
             let not_in_pool = Arc::default();
-            let error = cx.try_blocking(work(&not_in_pool), nothing()).unwrap_err();
+            let error = cx.try_blocking(work(&not_in_pool)).unwrap_err();
             assert!(
                 matches!(
                     error,
@@ -138,9 +142,8 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
             );
             assert!(error.to_string().contains("blocking_queue_max"), "{error}");
             drop(open);
-            // Both parts are whole.
-            let (work, callback) = error.value;
-            callback.bind(work()).post(cx);
+            // It is whole.
+            assert_eq!((error.value)(), 8);
         })
         .unwrap();
     let (at_once, most) = &*seen;
@@ -148,20 +151,73 @@ fn threads_and_queue_have_limits_and_what_is_refused_comes_back() {
     assert_eq!((at_once.load(Ordering::Relaxed), alive.count()), (0, 0));
     let stats = observer.stats().blocking;
     assert_eq!((stats.started, stats.refused, stats.threads_max), (5, 1, 2));
-    assert_eq!(observer.stats().events(), 1 + 5 + 1);
+    assert_eq!(observer.stats().events(), 1);
 }
 
-/// The callback is dropped in its color, and the closure at once.
+/// The closure is dropped at once, and the handle says so. Work that has begun or is over is not
+/// canceled.
 #[test]
-fn what_has_not_begun_can_be_canceled() {
-    struct InColor(Sender<Option<String>>);
-    impl Drop for InColor {
+fn work_that_has_not_begun_can_be_canceled() {
+    let _bound = Bound::new("work_that_has_not_begun");
+    let runtime = cores(1)
+        .blocking_threads_max(1)
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    let observer = runtime.poster();
+    let (tell, told) = channel();
+    let alive = Alive::default();
+    let (work, callback) = (alive.payload(), alive.payload());
+    let count = alive.clone();
+    runtime
+        .run(move |cx| {
+            let (gate, begun, go) = Gate::new();
+            let mut first = cx.try_blocking(move || gate.wait()).unwrap();
+            let mut second = cx.try_blocking(move || drop::<Payload>(work)).unwrap();
+            let third = cx.try_blocking(|| ()).unwrap();
+            let joined = join_all([cx.try_blocking(|| ()).unwrap(), third]);
+            std::thread::spawn(move || {
+                begun.recv().unwrap();
+                second.cancel();
+                assert_eq!(count.count(), 1, "the closure is gone");
+                assert!(second.is_finished());
+                assert_eq!(second.recv(), Err(JoinError::Canceled));
+                joined.cancel();
+                // The callback is called in its color.
+                tell.send(joined).unwrap();
+                first.cancel();
+                assert!(!first.is_finished(), "it has begun");
+                drop(go);
+                assert_eq!(first.recv(), Ok(()));
+                first.cancel();
+                assert_eq!(first.recv(), Err(JoinError::Taken));
+            });
+            let joined = told.recv().unwrap();
+            let done = move |cx: &mut Cx, all| {
+                let canceled = Err(JoinError::Canceled);
+                assert_eq!(cx.color(), COLOR);
+                assert_eq!(all, Ok(vec![canceled, canceled]));
+                drop::<Payload>(callback);
+            };
+            joined.then(cx, RESULT.on_value(COLOR, done));
+        })
+        .unwrap();
+    assert_eq!(alive.count(), 0);
+    let stats = observer.stats().blocking;
+    assert_eq!((stats.started, stats.canceled), (1, 3));
+}
+
+/// It is done all the same, and its value is dropped on the thread that ran it.
+#[test]
+fn a_handle_that_is_dropped_detaches_its_work() {
+    struct Names(Sender<Option<String>>);
+    impl Drop for Names {
         fn drop(&mut self) {
             let name = std::thread::current().name().map(str::to_owned);
             self.0.send(name).unwrap();
         }
     }
-    let _bound = Bound::new("what_has_not_begun");
+    let _bound = Bound::new("a_handle_that_is_dropped");
     let runtime = cores(1)
         .blocking_threads_max(1)
         .exit_when_idle(true)
@@ -171,49 +227,100 @@ fn what_has_not_begun_can_be_canceled() {
     let (tell, told) = channel();
     let alive = Alive::default();
     let payload = alive.payload();
-    let count = alive.clone();
     runtime
         .run(move |cx| {
             let (gate, begun, go) = Gate::new();
-            let first = cx.try_blocking(move || gate.wait(), nothing()).unwrap();
-            let dropped = InColor(tell);
-            let never = RESULT.on_value(COLOR, move |_cx, ()| {
-                drop(dropped);
-                unreachable!("canceled");
-            });
-            let second = cx
-                .try_blocking(move || drop::<Payload>(payload), never)
-                .unwrap();
-            std::thread::spawn(move || {
-                begun.recv().unwrap();
-                assert!(second.cancel());
-                assert_eq!(count.count(), 0, "the closure is gone");
-                assert!(!first.cancel(), "it has begun");
-                drop(go);
-            });
+            let (first, second) = (Names(tell.clone()), Names(tell));
+            let runs = move || {
+                gate.wait();
+                first
+            };
+            let runs = cx.try_blocking(runs).unwrap();
+            let waits = cx.try_blocking(move || second).unwrap();
+            let never = cx.try_blocking(move || payload).unwrap();
+            begun.recv().unwrap();
+            drop((runs, waits));
+            // This one is canceled.
+            drop(never.cancel_on_drop());
+            drop(go);
         })
         .unwrap();
-    // On the core's thread, and not on the one that canceled.
-    assert_eq!(told.recv().unwrap().as_deref(), Some("mely-0"));
+    let names: Vec<_> = told.iter().flatten().collect();
+    assert_eq!(names, ["mely-blocking-0", "mely-blocking-0"]);
+    assert_eq!(alive.count(), 0);
     let stats = observer.stats().blocking;
-    assert_eq!((stats.started, stats.canceled), (1, 1));
+    assert_eq!((stats.started, stats.canceled), (2, 1));
+}
+
+/// Nor is the drop of a value of a detached handle, nor that of canceled work.
+#[test]
+fn no_panic_is_lost() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("when dropped");
+        }
+    }
+    let _bound = Bound::new("no_panic_is_lost");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = Arc::clone(&told);
+    let runtime = cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(move |report| tells.lock().unwrap().push(report.clone()))
+        .blocking_threads_max(1)
+        .exit_when_idle(true)
+        .build()
+        .unwrap();
+    runtime
+        .run(|cx| {
+            // A value that no handle takes.
+            drop(cx.try_blocking(|| Bomb).unwrap());
+            let (gate, begun, go) = Gate::new();
+            let runs = cx.try_blocking(move || gate.wait()).unwrap();
+            begun.recv().unwrap();
+            let bomb = Bomb;
+            let waits = cx.try_blocking(move || drop(bomb)).unwrap();
+            let mut dropped = waits.cancel_on_drop();
+            let canceled = std::panic::catch_unwind(AssertUnwindSafe(|| dropped.cancel()));
+            assert!(canceled.is_err());
+            assert_eq!(dropped.try_recv(), Some(Err(JoinError::Panicked)));
+            // While a panic unwinds, that one is the only one.
+            let bomb = Bomb;
+            let waits = cx.try_blocking(move || drop(bomb)).unwrap();
+            let unwound = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                let _waits = waits.cancel_on_drop();
+                std::panic::resume_unwind(Box::new("meant"));
+            }));
+            assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"meant"));
+            drop((go, runs));
+        })
+        .unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].message, "when dropped");
 }
 
 #[test]
-fn a_panic_of_the_work_is_the_events() {
+fn a_panic_of_the_work_is_one_of_the_giver() {
+    static GIVES: Handler = Handler::new("gives");
     let _bound = Bound::new("a_panic_of_the_work");
-    // By default it stops the runtime.
+    // By default it ends the event, here the run.
     let alive = Alive::default();
     let payload = alive.payload();
-    let outcome = cores(2).build().unwrap().run(|cx| {
-        let never = RESULT.on_value(COLOR, move |_cx, ()| drop(payload));
-        cx.try_blocking(|| panic!("the disk is gone"), never)
-            .unwrap();
+    let outcome = cores(2).on_panic(OnPanic::Stop).build().unwrap().run(|cx| {
+        let gives = GIVES.on(COLOR, move |cx| {
+            let work = move || {
+                let _payload = payload;
+                panic!("the disk is gone");
+            };
+            cx.try_blocking::<(), _>(work).unwrap();
+        });
+        gives.post(cx);
     });
     let Err(RunError::Panicked { panic, .. }) = outcome else {
         panic!("{outcome:?}");
     };
-    assert_eq!((panic.handler, panic.color), ("result", COLOR));
+    assert_eq!((panic.handler, panic.color), ("gives", COLOR));
     assert_eq!(panic.message, "the disk is gone");
     assert_eq!(alive.count(), 0);
     // Or the event is lost, and the thread goes on.
@@ -221,24 +328,70 @@ fn a_panic_of_the_work_is_the_events() {
     let tells = Arc::clone(&told);
     let runtime = cores(2)
         .on_panic(OnPanic::DropEvent)
-        .panic_hook(move |report| tells.lock().unwrap().push(report.message.clone()))
+        .panic_hook(move |report| tells.lock().unwrap().push(report.clone()))
         .blocking_threads_max(1)
         .exit_when_idle(true)
         .build()
         .unwrap();
     let observer = runtime.poster();
+    // Of another thread, in the order in which they are given.
+    let outside = observer
+        .try_blocking(|| panic!("of another thread"))
+        .map(|handle: JoinHandle<()>| handle)
+        .unwrap();
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let come = Arc::clone(&results);
     runtime
-        .run(|cx| {
-            for i in 0..5 {
-                cx.try_blocking(move || assert_ne!(i, 3, "three"), nothing())
-                    .unwrap();
-            }
+        .run(move |cx| {
+            let none = move |cx: &mut Cx| {
+                let given = (0..5).map(|i| {
+                    let work = move || assert_ne!(i, 3, "three");
+                    cx.try_blocking(work).unwrap()
+                });
+                let done = move |_cx: &mut Cx, all| come.lock().unwrap().push(all);
+                join_all(given.chain([outside])).then(cx, RESULT.on_value(COLOR, done));
+            };
+            cx.post(COLOR, none);
         })
         .unwrap();
-    assert_eq!(told.lock().unwrap().len(), 1);
+    let panicked = Err(JoinError::Panicked);
+    let expected = [Ok(()), Ok(()), Ok(()), panicked, Ok(()), panicked];
+    assert_eq!(*results.lock().unwrap(), [Ok(expected.to_vec())]);
+    // Of two colors.
+    let mut told = told.lock().unwrap();
+    told.sort_by_key(|report| report.color == COLOR);
+    let [outside, inside] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(outside.message, "of another thread");
+    assert_eq!(outside.color.to_string(), "control 0");
+    // Without a handler they are named after the closure.
+    let name = "blocking::a_panic_of_the_work_is_one_of_the_giver::{{closure}}";
+    assert!(outside.handler.starts_with(name), "{}", outside.handler);
+    assert!(inside.handler.starts_with(name), "{}", inside.handler);
+    assert_eq!((inside.color, inside.core), (COLOR, inside.core));
     let stats = observer.stats();
-    assert_eq!((stats.blocking.started, stats.blocking.threads_max), (5, 1));
-    assert_eq!(stats.cores.iter().map(|core| core.panics).sum::<u64>(), 1);
+    assert_eq!((stats.blocking.started, stats.blocking.threads_max), (6, 1));
+    assert_eq!(stats.cores.iter().map(|core| core.panics).sum::<u64>(), 2);
+}
+
+/// The color is held until the result comes. The report waits for the color, the result does not.
+#[test]
+fn a_panic_of_the_work_does_not_wait_for_the_givers_color() {
+    let _bound = Bound::new("a_panic_of_the_work_does_not_wait");
+    let runtime = cores(1)
+        .on_panic(OnPanic::DropEvent)
+        .panic_hook(|_report| ())
+        .build()
+        .unwrap();
+    let told = runtime.run_until(|cx, finish| {
+        cx.post(COLOR, move |cx| {
+            let given = cx.try_blocking::<(), _>(|| panic!("planted")).unwrap();
+            let hold = cx.hold();
+            given.then(cx, hold.on_value(move |_cx, result| finish.finish(result)));
+        });
+    });
+    assert_eq!(told.unwrap(), Err(JoinError::Panicked));
 }
 
 /// Whoever is to be answered is, and then the run ends.
@@ -260,20 +413,20 @@ fn a_stop_during_the_work_delivers_the_result() {
                 }
                 // Five, of which each begins the next one when it is over.
                 fn next(cx: &mut Cx, left: u32, tell: Sender<u32>) {
-                    let done = RESULT.on_value(COLOR, move |cx, ()| {
+                    let done = RESULT.on_value(COLOR, move |cx, _| {
                         tell.send(left).unwrap();
                         if left > 0 {
                             next(cx, left - 1, tell);
                         }
                     });
                     let sleep = || std::thread::sleep(Duration::from_millis(5));
-                    cx.try_blocking(sleep, done).unwrap();
+                    cx.try_blocking(sleep).unwrap().then(cx, done);
                 }
                 next(cx, 4, tell);
             })
             .unwrap();
         assert_eq!(told.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
-        let refused = poster.try_blocking(|| (), nothing());
+        let refused = poster.try_blocking(|| ());
         assert!(matches!(
             refused,
             Err(Rejected {
@@ -290,14 +443,7 @@ fn who_may_give_work_from_outside() {
     let runtime = cores(1).drain_deadline(LONG).build().unwrap();
     let poster = runtime.poster();
     // Before the run, it waits for it.
-    let (tell, told) = channel();
-    let early = tell.clone();
-    poster
-        .try_blocking(
-            || 1,
-            RESULT.on_value(COLOR, move |_cx, n| early.send(n).unwrap()),
-        )
-        .unwrap();
+    let mut early = poster.try_blocking(|| 1).unwrap();
     let keep_alive = poster.strong().unwrap();
     let thread = std::thread::spawn(move || {
         eventually("the stop", || {
@@ -309,7 +455,7 @@ fn who_may_give_work_from_outside() {
                 })
             )
         });
-        let refused = poster.try_blocking(|| 3, nothing());
+        let refused = poster.try_blocking(|| 3);
         assert!(matches!(
             refused,
             Err(Rejected {
@@ -317,14 +463,11 @@ fn who_may_give_work_from_outside() {
                 ..
             })
         ));
-        let late = RESULT.on_value(COLOR, move |_cx, n| tell.send(n).unwrap());
-        keep_alive.try_blocking(|| 2, late).unwrap();
+        keep_alive.try_blocking(|| 2).unwrap()
     });
     runtime.run(|cx| cx.stop()).unwrap();
-    thread.join().unwrap();
-    let mut told: Vec<_> = told.iter().collect();
-    told.sort_unstable();
-    assert_eq!(told, [1, 2]);
+    let mut late = thread.join().unwrap();
+    assert_eq!((early.recv(), late.recv()), (Ok(1), Ok(2)));
 }
 
 #[test]
@@ -339,7 +482,7 @@ fn threads_that_are_idle_end() {
         for round in 1..4 {
             let started = || poster.stats().blocking.started;
             for _ in 0..3 {
-                poster.try_blocking(|| (), nothing()).unwrap();
+                poster.try_blocking(|| ()).unwrap();
             }
             eventually("their work", || started() == 3 * round);
             eventually("their end", || poster.stats().blocking.threads == 0);
@@ -353,6 +496,7 @@ fn threads_that_are_idle_end() {
 /// What runs at the deadline is named, and what waits is dropped.
 #[test]
 fn at_the_deadline_work_is_named_and_dropped() {
+    static GIVES: Handler = Handler::new("gives");
     let _bound = Bound::new("at_the_deadline_work");
     let runtime = cores(1)
         .blocking_threads_max(1)
@@ -362,20 +506,27 @@ fn at_the_deadline_work_is_named_and_dropped() {
     let alive = Alive::default();
     let (gate, _begun, go) = Gate::new();
     let payloads: Vec<_> = (0..6).map(|_| alive.payload()).collect();
+    let (tell, handles) = channel();
     let outcome = runtime.run(move |cx| {
-        cx.try_blocking(move || gate.wait(), nothing()).unwrap();
-        for payload in payloads {
-            cx.try_blocking(move || drop::<Payload>(payload), nothing())
-                .unwrap();
-        }
-        cx.stop();
+        let gives = GIVES.on(COLOR, move |cx| {
+            cx.try_blocking(move || gate.wait()).unwrap();
+            for payload in payloads {
+                let work = move || drop::<Payload>(payload);
+                tell.send(cx.try_blocking(work).unwrap()).unwrap();
+            }
+            cx.stop();
+        });
+        gives.post(cx);
     });
+    for mut handle in handles {
+        assert_eq!(handle.recv(), Err(JoinError::Dropped));
+    }
     assert_eq!(alive.count(), 0, "what waited is gone");
     let Err(error) = outcome else {
         panic!("the work has not returned");
     };
     assert!(
-        error.to_string().contains("handler `result` goes on"),
+        error.to_string().contains("handler `gives` goes on"),
         "{error}"
     );
     let RunError::Deadline {
@@ -388,7 +539,7 @@ fn at_the_deadline_work_is_named_and_dropped() {
         panic!("{error}");
     };
     assert_eq!((strong_posters_left, stuck.len()), (7, 0));
-    assert_eq!(blocking_stuck, ["result"]);
+    assert_eq!(blocking_stuck, ["gives"]);
     drop(go);
 }
 
@@ -398,9 +549,9 @@ fn results_come_also_at_the_limit_of_events() {
     let runtime = cores(1).events_max(1).build().unwrap();
     runtime
         .run(|cx| {
-            let done = RESULT.on_value(COLOR, |cx, ()| cx.stop());
+            let done = RESULT.on_value(COLOR, |cx, _| cx.stop());
             let (gate, begun, go) = Gate::new();
-            cx.try_blocking(move || gate.wait(), done).unwrap();
+            cx.try_blocking(move || gate.wait()).unwrap().then(cx, done);
             begun.recv().unwrap();
             while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
             drop(go);
@@ -411,6 +562,7 @@ fn results_come_also_at_the_limit_of_events() {
 
 #[test]
 fn whoever_asked_is_told_that_work_waits_for_long() {
+    static GIVES: Handler = Handler::new("gives");
     let _bound = Bound::new("whoever_asked_is_told");
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = Arc::clone(&told);
@@ -425,11 +577,15 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
     runtime
         .run(move |cx| {
             let (gate, begun, go) = Gate::new();
-            cx.try_blocking(move || gate.wait(), nothing()).unwrap();
+            cx.try_blocking(move || gate.wait()).unwrap();
             begun.recv().unwrap();
-            let last = RESULT.on_value(COLOR, |cx, ()| cx.stop());
-            cx.try_blocking(|| (), nothing()).unwrap();
-            cx.try_blocking(|| (), last).unwrap();
+            let waits = GIVES.on(Color::from(8), |cx| drop(cx.try_blocking(|| ()).unwrap()));
+            waits.post(cx);
+            let last = move |cx: &mut Cx| {
+                let stops = RESULT.on_value(COLOR, |cx, _| cx.stop());
+                cx.try_blocking(|| ()).unwrap().then(cx, stops);
+            };
+            cx.post(Color::from(8), last);
             std::thread::spawn(move || {
                 eventually("the warning", || !seen.lock().unwrap().is_empty());
                 std::thread::sleep(Duration::from_millis(300));
@@ -441,7 +597,7 @@ fn whoever_asked_is_told_that_work_waits_for_long() {
     assert_eq!(told.len(), 1, "once: {told:?}");
     assert_eq!(
         (told[0].handler, told[0].queued, told[0].threads),
-        ("result", 2, 1)
+        ("gives", 2, 1)
     );
     assert!(told[0].waited_for >= Duration::from_millis(100));
 }
@@ -454,10 +610,10 @@ fn threads_may_use_the_processors_of_who_called_run() {
     let builder = cores(1).pin(true);
     let theirs = builder.build().unwrap().run_until(|cx, finish| {
         let done = RESULT.on_value(COLOR, move |_cx, set| finish.finish(set));
-        cx.try_blocking(|| rustix::thread::sched_getaffinity(None).unwrap(), done)
-            .unwrap();
+        let work = || rustix::thread::sched_getaffinity(None).unwrap();
+        cx.try_blocking(work).unwrap().then(cx, done);
     });
-    assert!(theirs.unwrap() == mine);
+    assert!(theirs.unwrap().unwrap() == mine);
 }
 
 #[test]
@@ -465,14 +621,13 @@ fn work_that_was_given_to_a_runtime_that_never_runs_is_dropped() {
     let alive = Alive::default();
     let runtime = cores(1).build().unwrap();
     let poster = runtime.poster();
-    let (work, result) = (alive.payload(), alive.payload());
-    let never = RESULT.on_value(COLOR, move |_cx, ()| drop(result));
-    let handle = poster
-        .try_blocking(move || drop::<Payload>(work), never)
-        .unwrap();
+    let work = alive.payload();
+    let work = move || drop::<Payload>(work);
+    let mut handle = poster.try_blocking(work).unwrap();
     drop(runtime);
     assert_eq!(alive.count(), 0);
-    assert!(!handle.cancel());
+    handle.cancel();
+    assert_eq!(handle.recv(), Err(JoinError::Dropped));
 }
 
 /// Also if the drops of two of them panic: the first panic comes out when all are dropped.
@@ -491,10 +646,7 @@ fn work_that_panics_when_dropped_keeps_nothing_else_from_being_dropped() {
     poster.try_post(COLOR, move |_cx| drop(event)).unwrap();
     for _ in 0..2 {
         let bomb = Bomb(alive.payload());
-        let work = move || drop(bomb);
-        poster
-            .try_blocking(work, RESULT.on_value(COLOR, |_cx, ()| ()))
-            .unwrap();
+        poster.try_blocking(move || drop(bomb)).unwrap();
     }
     let dropped = std::panic::catch_unwind(AssertUnwindSafe(|| drop(runtime)));
     assert_eq!(dropped.unwrap_err().downcast_ref(), Some(&"when dropped"));
@@ -521,8 +673,8 @@ fn whatever_becomes_of_it_is_counted_once() {
             .unwrap();
         let observer = runtime.poster();
         let alive = Alive::default();
-        let called = Arc::new(AtomicU64::new(0));
-        let [accepted, refused, canceled, panics] = [0; 4].map(|_| Arc::new(AtomicU64::new(0)));
+        let [ran, panics] = [0; 2].map(|_| Arc::new(AtomicU64::new(0)));
+        let [accepted, refused, canceled] = [0; 3].map(|_| Arc::new(AtomicU64::new(0)));
         let threads: Vec<_> = (0..3u64)
             .map(|thread| {
                 let poster = runtime.poster();
@@ -531,31 +683,30 @@ fn whatever_becomes_of_it_is_counted_once() {
                     let to = Arc::clone(to);
                     move || to.fetch_add(1, Ordering::Relaxed)
                 };
-                let called = Arc::clone(&called);
-                let (accepted, refused) = (add(&accepted), add(&refused));
-                let (canceled, panics) = (add(&canceled), Arc::clone(&panics));
+                let (ran, panics) = (Arc::clone(&ran), Arc::clone(&panics));
+                let (accepted, refused, canceled) = (add(&accepted), add(&refused), add(&canceled));
                 std::thread::spawn(move || {
+                    let mut handles = Vec::new();
                     for i in 0..1_500 {
-                        let (work, done) = (alive.payload(), alive.payload());
-                        let (called, panics) = (Arc::clone(&called), Arc::clone(&panics));
-                        let callback = RESULT.on_value(Color::from(i % 5), move |_cx, n: u64| {
-                            assert_eq!(n, i);
-                            called.fetch_add(1, Ordering::Relaxed);
-                            drop(done);
-                        });
+                        let (work, value) = (alive.payload(), alive.payload());
+                        let (ran, panics) = (Arc::clone(&ran), Arc::clone(&panics));
                         let work = move || {
                             let _work = work;
                             if i % 50 == 7 {
                                 panics.fetch_add(1, Ordering::Relaxed);
                                 std::panic::panic_any("meant");
                             }
-                            i
+                            ran.fetch_add(1, Ordering::Relaxed);
+                            (i, value)
                         };
-                        match poster.try_blocking(work, callback) {
+                        match poster.try_blocking(work) {
                             Ok(handle) => {
                                 accepted();
-                                if i % 3 == thread && handle.cancel() {
-                                    canceled();
+                                if i % 3 == thread {
+                                    handle.cancel();
+                                    handles.push((i, handle));
+                                } else if i % 5 != 2 {
+                                    handles.push((i, handle));
                                 }
                             }
                             Err(Rejected {
@@ -571,6 +722,16 @@ fn whatever_becomes_of_it_is_counted_once() {
                             Err(error) => panic!("{error}"),
                         }
                     }
+                    for (i, mut handle) in handles {
+                        match handle.recv() {
+                            Ok((n, _value)) => assert_eq!(n, i),
+                            Err(JoinError::Panicked) => assert_eq!(i % 50, 7),
+                            Err(error) => {
+                                assert_eq!((error, i % 3), (JoinError::Canceled, thread));
+                                canceled();
+                            }
+                        }
+                    }
                     if thread == 0 {
                         poster.stop();
                     }
@@ -583,7 +744,7 @@ fn whatever_becomes_of_it_is_counted_once() {
             .for_each(|thread| thread.join().unwrap());
         let read = |of: &Arc<AtomicU64>| of.load(Ordering::Relaxed);
         let stats = observer.stats();
-        assert_eq!(stats.blocking.started, read(&called) + read(&panics));
+        assert_eq!(stats.blocking.started, read(&ran) + read(&panics));
         assert_eq!(stats.blocking.canceled, read(&canceled));
         assert_eq!(stats.blocking.refused, read(&refused));
         assert_eq!(
@@ -639,16 +800,18 @@ fn a_thread_that_ends_is_waited_for_by_nobody_before_the_end() {
                 tell.send(()).unwrap();
                 let _ = go.recv();
                 let stats = poster.stats().blocking;
-                let last = RESULT.on_value(COLOR, move |_cx, ()| finish.finish(stats.started));
-                poster.try_blocking(|| (), last).unwrap();
+                let last = move |_cx: &mut Cx| finish.finish(stats.started);
+                let posts = poster.clone();
+                let gives = move || posts.try_post(COLOR, last).unwrap();
+                poster.try_blocking(gives).unwrap();
                 std::thread::sleep(Duration::from_millis(50));
                 counts.fetch_add(1, Ordering::Relaxed);
             });
         };
-        cx.try_blocking(work, nothing()).unwrap();
+        cx.try_blocking(work).unwrap();
         ends.recv().unwrap();
         // It has left the pool, and has not ended.
-        cx.try_blocking(|| (), nothing()).unwrap();
+        cx.try_blocking(|| ()).unwrap();
         drop(let_go);
     });
     assert!([1, 2].contains(&started.unwrap()));
@@ -688,10 +851,10 @@ fn child_ends_slowly() {
                 let _ = go.recv();
             });
         };
-        poster.try_blocking(slow, nothing()).unwrap();
+        poster.try_blocking(slow).unwrap();
         ends.recv().unwrap();
         for started in 2..30 {
-            poster.try_blocking(|| (), nothing()).unwrap();
+            poster.try_blocking(|| ()).unwrap();
             eventually("another thread", || {
                 let stats = poster.stats().blocking;
                 stats.started >= started && stats.threads == 0
@@ -731,8 +894,10 @@ fn two_panics_at_the_end_are_no_deadlock() {
                 .map(|_| {
                     let (gate, begun, go) = Gate::new();
                     let panics = PanicsWith(Some(Asks(poster.clone())));
-                    let never = RESULT.on_value(COLOR, move |_cx, ()| drop(panics));
-                    cx.try_blocking(move || gate.wait(), never).unwrap();
+                    let never = RESULT.on_value(COLOR, move |_cx, _| drop(panics));
+                    cx.try_blocking(move || gate.wait())
+                        .unwrap()
+                        .then(cx, never);
                     begun.recv().unwrap();
                     go
                 })
@@ -767,7 +932,7 @@ fn child_leaves_no_thread() {
         let outcome = runtime.run(move |cx| {
             for _ in 0..100 {
                 let work = || std::thread::sleep(Duration::from_micros(300));
-                cx.try_blocking(work, nothing()).unwrap();
+                cx.try_blocking(work).unwrap();
             }
             cx.stop();
         });
@@ -791,18 +956,23 @@ fn simulated(seed: u64) -> (Vec<u64>, u64) {
             let handles: Vec<_> = (0..6u64)
                 .map(|i| {
                     let results = Arc::clone(&results);
-                    let done = RESULT.on_value(COLOR, move |cx, (i, thread): (u64, String)| {
+                    type Named = Result<(u64, String), JoinError>;
+                    let done = RESULT.on_value(COLOR, move |cx, named: Named| {
+                        let (i, thread) = named.unwrap();
                         assert_eq!(cx.color(), COLOR);
                         assert!(["mely-0", "mely-1", "mely-2"].contains(&&*thread));
                         results.lock().unwrap().push(i);
                     });
                     let name = || std::thread::current().name().unwrap().to_owned();
-                    let work = move || (i, name());
-                    cx.try_blocking(work, done).unwrap()
+                    let given = cx.try_blocking(move || (i, name())).unwrap();
+                    (given, done)
                 })
                 .collect();
             // The last one has to wait for those before it.
-            assert!(handles.into_iter().next_back().unwrap().cancel());
+            handles[5].0.cancel();
+            for (given, done) in handles.into_iter().take(5) {
+                given.then(cx, done);
+            }
         })
         .unwrap();
     let stats = simulation.stats().blocking;
@@ -848,13 +1018,14 @@ fn what_was_posted_before_comes_before_the_result() {
             .run(move |cx| {
                 // The thread is started by another event.
                 for _ in 0..5 {
-                    cx.try_blocking(|| (), nothing()).unwrap();
+                    let nothing = RESULT.on_value(COLOR, |_cx, _| ());
+                    cx.try_blocking(|| ()).unwrap().then(cx, nothing);
                 }
                 let gives = move |cx: &mut Cx| {
                     SHORT.on(LAST, before).post(cx);
-                    let result = move |cx: &mut Cx, ()| SHORT.on(LAST, after).post(cx);
+                    let result = move |cx: &mut Cx, _| SHORT.on(LAST, after).post(cx);
                     let result = SHORT.on_value(Color::from(11), result);
-                    cx.try_blocking(|| (), result).unwrap();
+                    cx.try_blocking(|| ()).unwrap().then(cx, result);
                     while seen.lock().unwrap().is_empty() {
                         mely::sim::pause(cx);
                     }
@@ -884,7 +1055,7 @@ fn in_a_simulation_work_is_outside() {
                 ));
                 keep_alive.try_post(COLOR, |_cx| ()).unwrap();
             };
-            cx.try_blocking(work, nothing()).unwrap();
+            cx.try_blocking(work).unwrap();
             cx.stop();
         })
         .unwrap();

@@ -243,7 +243,7 @@ fn room_is_given_in_the_order_in_which_it_was_waited_for() {
                             let room = its.reserve().await;
                             with_cx(|cx| room.try_post(cx, note)).unwrap();
                         };
-                        cx.spawn(Color::from(50 + i as u64), task).detach();
+                        cx.spawn(Color::from(50 + i as u64), task);
                     };
                     poster.try_post(Color::from(1), event).unwrap();
                 }
@@ -410,7 +410,7 @@ fn a_task_that_finds_its_room_posts_after_what_the_events_before_have_posted() {
     let spawning = thread::spawn(move || {
         begun.recv().unwrap();
         let spawn = move |cx: &mut Cx| {
-            cx.spawn(TASK, task).detach();
+            cx.spawn(TASK, task);
             // Between its first poll and the second.
             cx.post(TASK, move |_cx| {
                 let _begun = told_begun.recv();
@@ -528,8 +528,7 @@ fn of_a_run_that_is_cut_short_nobody_waits_on() {
         cx.spawn(Color::from(8), async move {
             let _room = handle.reserve().await;
             drop(six);
-        })
-        .detach();
+        });
         tell.send(()).unwrap();
         eventually("it waits", || its.in_line() == 4);
         panic!("on purpose");
@@ -710,8 +709,7 @@ fn what_is_too_old_is_shed() {
                         };
                         with_cx(|cx| full.via(&WORK).try_post_or(cx, run, shed)).unwrap();
                     }
-                })
-                .detach();
+                });
             })
             .unwrap();
         let log = log.lock().unwrap();
@@ -815,7 +813,7 @@ fn a_flood_costs_the_others_its_share() {
                         with_cx(|cx| room.try_post(cx, event)).unwrap();
                     }
                 };
-                cx.spawn(Color::from(20 + task), post_on).detach();
+                cx.spawn(Color::from(20 + task), post_on);
             };
             poster.try_post(Color::from(20 + task), floods).unwrap();
         }
@@ -874,7 +872,7 @@ fn room_that_is_promised_sheds_nothing() {
                     let room = bounded.reserve().await;
                     with_cx(|cx| room.try_post(cx, |n, _cx| *n += 1)).unwrap();
                 };
-                cx.spawn(Color::from(40 + i), task).detach();
+                cx.spawn(Color::from(40 + i), task);
             }
         })
         .unwrap();
@@ -1232,8 +1230,7 @@ fn what_is_shed_and_refused_is_counted() {
                 others.try_post(cx, |_, _cx| ()).unwrap();
                 let refused = others.via(&WORK).try_post(cx, |_, _cx| ());
                 assert!(refused.is_err());
-                cx.spawn(Color::from(9), async move { drop(waits.reserve().await) })
-                    .detach();
+                cx.spawn(Color::from(9), async move { drop(waits.reserve().await) });
             });
         })
         .unwrap();

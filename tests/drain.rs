@@ -61,9 +61,9 @@ fn at_the_deadline_all_that_is_left_is_named() {
                 cx.post(HELD, |_cx| ());
             };
             FETCH.on(HELD, move |cx| keep(cx, &keeps)).post(cx);
-            WRITER.spawn(cx, Color::from(7), sleep(HOUR)).detach();
-            let loaded = LOADED.on_value(Color::from(8), |_cx, _| ());
-            cx.try_blocking(move || wait.recv(), loaded).unwrap();
+            WRITER.spawn(cx, Color::from(7), sleep(HOUR));
+            let loads = move |cx: &mut Cx| drop(cx.try_blocking(move || wait.recv()).unwrap());
+            LOADED.on(Color::from(8), loads).post(cx);
             std::mem::forget(cx.strong_poster());
             let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(9));
@@ -133,7 +133,7 @@ fn a_sleep_that_is_kept_is_named() {
             .await;
             *its.lock().unwrap() = Some(sleeps);
         };
-        cx.spawn(Color::from(7), keeps).detach();
+        cx.spawn(Color::from(7), keeps);
         cx.stop();
     });
     let (unfinished, text) = left(outcome);
@@ -162,12 +162,10 @@ fn a_drain_is_reported_while_it_goes_on() {
         .build()
         .unwrap()
         .run(move |cx| {
-            WRITER
-                .spawn(cx, Color::from(7), async move {
-                    // The timer is of this core.
-                    sleep(Duration::from_millis(2_500)).await;
-                })
-                .detach();
+            WRITER.spawn(cx, Color::from(7), async move {
+                // The timer is of this core.
+                sleep(Duration::from_millis(2_500)).await;
+            });
             cx.flush();
             STUCK
                 .on(Color::from(8), move |cx| {
@@ -252,7 +250,7 @@ fn a_color_that_waits_for_itself_is_named() {
         |cx| {
             let state = Colored::new(cx, HELD, ());
             let asks = async move { state.call(|(), _cx| ()).await };
-            cx.hold().until(asks).detach();
+            cx.hold().until(asks);
             cx.stop();
         },
     ];
@@ -288,8 +286,7 @@ fn a_color_that_waits_for_something_else_is_not_said_to_wait_for_itself() {
             cx.spawn(Color::from(8), async move {
                 sleep(Duration::from_millis(2_500)).await;
                 hold.resume(|_cx| drop(keep_alive));
-            })
-            .detach();
+            });
             cx.stop();
         },
         |cx| {
@@ -322,8 +319,7 @@ fn a_color_with_many_holds_is_named_once() {
                 cx.spawn(Color::from(8), async move {
                     sleep(Duration::from_millis(1_500)).await;
                     mely::with_cx(|cx| frees.post(cx));
-                })
-                .detach();
+                });
                 cx.stop();
             }
         };
@@ -353,8 +349,7 @@ fn how_long_a_color_is_held_is_told() {
                 mely::with_cx(|cx| cx.stop());
                 sleep(Duration::from_millis(1_500)).await;
                 drop(hold);
-            })
-            .detach();
+            });
         };
         let later = FETCH.on(HELD, later);
         cx.timer(Duration::from_secs(2), later);

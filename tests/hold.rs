@@ -7,7 +7,7 @@ use mely::Post;
 use mely::Reason;
 use mely::sim::{self, Simulation, Step};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply, OnPanic, Rejected, RunError,
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinError, OnPanic, Rejected, RunError,
     Runtime, Stealing,
 };
 use std::sync::mpsc::{Sender, channel};
@@ -713,12 +713,12 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
             let after = timed.on(move |cx| its.add(format!("timer in {}", cx.color())));
             cx.timer(Duration::from_micros(50), after);
             let its = all.clone();
-            let worked = blocked.on_value(move |cx, sum: u32| {
-                its.add(format!("blocking {sum} in {}", cx.color()));
+            let worked = blocked.on_value(move |cx, sum: Result<u32, JoinError>| {
+                its.add(format!("blocking {} in {}", sum.unwrap(), cx.color()));
             });
-            cx.try_blocking(|| 7, worked).unwrap();
+            cx.try_blocking(|| 7).unwrap().then(cx, worked);
             let its = all.clone();
-            let replied = asked.on_value(move |cx, reply: Result<u32, NoReply>| {
+            let replied = asked.on_value(move |cx, reply: Result<u32, JoinError>| {
                 its.add(format!("reply {} in {}", reply.unwrap(), cx.color()));
             });
             cx.ask(OTHER, |_cx| 8).then(cx, replied);

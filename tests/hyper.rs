@@ -123,7 +123,7 @@ fn serve(cx: &mut Cx, incoming: Incoming, version: Version, tasks: Option<Color>
             assert!(is_hung_up(&error), "{error:?}");
         }
     };
-    cx.spawn(color, connection).detach();
+    cx.spawn(color, connection);
 }
 
 fn request(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
@@ -148,7 +148,7 @@ where
             let stream = connect(addr).await.unwrap();
             finish.finish(client(stream).await);
         };
-        cx.spawn(HERE, client).detach();
+        cx.spawn(HERE, client);
     });
     answered.unwrap()
 }
@@ -198,7 +198,7 @@ fn http1_with_bodies_both_ways() {
             client_of(&at, addr, |stream| async move {
                 let shaken = client::conn::http1::handshake(stream).await;
                 let (mut sender, connection) = shaken.unwrap();
-                with_cx(|cx| cx.spawn(HERE, connection).detach());
+                with_cx(|cx| cx.spawn(HERE, connection));
                 for len in [0, 1, 10_000, 300_000] {
                     let bytes = vec![len as u8; len];
                     sender.ready().await.unwrap();
@@ -225,7 +225,7 @@ fn http2_with_many_streams() {
                     let executor = with_cx(|cx| ColorExecutor::new(cx, HERE));
                     let shaken = client::conn::http2::handshake(executor, stream).await;
                     let (sender, connection) = shaken.unwrap();
-                    with_cx(|cx| cx.spawn(HERE, connection).detach());
+                    with_cx(|cx| cx.spawn(HERE, connection));
                     let all = (0..300usize).map(|n| {
                         let mut sender = sender.clone();
                         async move {
@@ -487,7 +487,7 @@ fn the_example_answers_what_was_on_its_way_at_a_stop() {
         }
         tell.send(clients).unwrap();
     };
-    simulation.poster().try_spawn(HERE, send).unwrap().detach();
+    simulation.poster().try_spawn(HERE, send).unwrap();
     while simulation.step() != sim::Step::Ended {}
     simulation.end().unwrap();
     let answers = told
@@ -561,7 +561,7 @@ fn its_timeouts_go_by_the_time_of_tasks() {
                     let after = with_cx(|cx| cx.now()) - before;
                     finish.finish((after, served.unwrap_err().is_timeout()));
                 };
-                cx.spawn(color, connection).detach();
+                cx.spawn(color, connection);
             });
         let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         let addr = listener.local_addr();
@@ -598,7 +598,7 @@ fn its_sleeps_end_at_their_deadline() {
             all.push(timer.now() - begun);
             finish.finish(all);
         };
-        cx.spawn(HERE, sleeps).detach();
+        cx.spawn(HERE, sleeps);
     });
     let seconds: Vec<_> = slept.unwrap().iter().map(Duration::as_secs).collect();
     assert_eq!(seconds, [0, 2, 3]);

@@ -8,7 +8,7 @@ use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim::{SimError, Step};
-use mely::{Callback, Color, Colored, Handler, Poster, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Handler, JoinError, Poster, Rejected, RunError, Runtime};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -123,7 +123,7 @@ fn the_deadline_counts_what_was_left() {
         cx.stop();
     });
     let Err(error) = outcome else {
-        panic!("ended before its strong posters");
+        panic!("ended before its keep-alives");
     };
     let text = error.to_string();
     let RunError::Deadline {
@@ -302,17 +302,18 @@ fn a_client_is_answered_though_the_stop_came_first() {
                             return;
                         }
                         let session = Arc::clone(&session);
-                        let answer = move |cx: &mut mely::Cx, answer: &'static [u8]| {
+                        type Answer = Result<&'static [u8], JoinError>;
+                        let answer = move |cx: &mut mely::Cx, answer: Answer| {
                             assert!(cx.stopping());
                             let stream: Option<Stream> = session.lock().unwrap().take();
-                            stream.expect("kept").write(cx, answer).unwrap();
+                            stream.expect("kept").write(cx, answer.unwrap()).unwrap();
                         };
                         let work = || {
                             std::thread::sleep(Duration::from_millis(30));
                             &b"answer"[..]
                         };
                         let answer = WORKED.on_value(stream.color(), answer);
-                        cx.try_blocking(work, answer).unwrap();
+                        cx.try_blocking(work).unwrap().then(cx, answer);
                         cx.stop();
                     };
                     stream.on_data(cx, &ANSWER, on_data).unwrap();

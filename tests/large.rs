@@ -7,7 +7,7 @@ mod common;
 use common::{Bound, cores};
 use mely::Post;
 use mely::Reason;
-use mely::{Builder, Color, Colored, Cx, Handler, NoReply, Rejected, blocking, yield_now};
+use mely::{Builder, Color, Colored, Cx, Handler, JoinError, Rejected, with_cx, yield_now};
 use std::sync::{Arc, Mutex};
 
 static LARGE: Handler = Handler::new("large");
@@ -59,7 +59,7 @@ fn a_future_is_moved_to_its_place_at_once() {
                 }
                 finish.finish(bytes);
             };
-            cx.spawn(Color::new(8), rest).detach();
+            cx.spawn(Color::new(8), rest);
         });
     });
     assert_eq!(bytes.unwrap(), [1, 5, 2, 3, 4].map(Ok));
@@ -79,9 +79,7 @@ fn a_future_that_is_refused_comes_back() {
             panic!("there is no room");
         };
         let refused = Box::pin(refused);
-        cx.hold()
-            .until(async move { finish.finish(refused.await) })
-            .detach();
+        cx.hold().until(async move { finish.finish(refused.await) });
     });
     assert_eq!(byte.unwrap(), 6);
 }
@@ -95,7 +93,7 @@ fn what_a_future_returns() {
             let first = first.unwrap()[0];
             let task = cx.spawn(COLOR, async { [2_u8; BYTES] });
             let awaits = async move { finish.finish([first, task.await.unwrap()[0]]) };
-            cx.spawn(COLOR, awaits).detach();
+            cx.spawn(COLOR, awaits);
         });
         task.then(cx, callback);
     });
@@ -108,15 +106,19 @@ fn what_blocking_work_has_and_returns() {
     let bytes = one_core().build().unwrap().run_until(|cx, finish| {
         let given: Large = [3; BYTES];
         let work = move || given.map(|byte| byte + 1);
-        let callback = LARGE.on_value(COLOR, move |cx: &mut Cx, first: Large| {
-            let first = first[0];
-            let awaits = async move {
-                let second: Large = blocking(|| [5; BYTES]).await.unwrap();
-                finish.finish([first, second[0]]);
-            };
-            cx.spawn(COLOR, awaits).detach();
-        });
-        cx.try_blocking(work, callback).unwrap();
+        let callback = LARGE.on_value(
+            COLOR,
+            move |cx: &mut Cx, first: Result<Large, JoinError>| {
+                let first = first.unwrap()[0];
+                let awaits = async move {
+                    let second = with_cx(|cx| cx.try_blocking(|| [5; BYTES]).unwrap());
+                    let second: Large = second.await.unwrap();
+                    finish.finish([first, second[0]]);
+                };
+                cx.spawn(COLOR, awaits);
+            },
+        );
+        cx.try_blocking(work).unwrap().then(cx, callback);
     });
     assert_eq!(bytes.unwrap(), [4, 5]);
 }
@@ -190,11 +192,11 @@ fn a_reply() {
     let asker = std::thread::spawn(|| on_small_stack(move || reply.recv().unwrap()[0]));
     let bytes = runtime.run_until(|cx, finish| {
         let first = cx.ask(COLOR, |_cx| [2_u8; BYTES]);
-        let told = move |cx: &mut Cx, first: Result<Large, NoReply>| {
+        let told = move |cx: &mut Cx, first: Result<Large, JoinError>| {
             let first = first.unwrap()[0];
             let second = cx.ask(COLOR, |_cx| [3_u8; BYTES]);
             let awaits = async move { finish.finish([first, second.await.unwrap()[0]]) };
-            cx.spawn(Color::new(8), awaits).detach();
+            cx.spawn(Color::new(8), awaits);
         };
         first.then(cx, LARGE.on_value(COLOR, told));
     });

@@ -173,9 +173,8 @@ fn a_handler_goes_beyond_the_limit_in_every_way() {
             first.read(cx, move |_, _cx| j());
             cx.with_all((&first, &second), move |_, _cx| k());
             assert!(!fill(cx), "it is at the limit all the same");
-            // Dropped, they would cancel.
-            for reply in [asked, also, task.into_reply()] {
-                reply.then(
+            for handle in [asked, also, task] {
+                handle.then(
                     cx,
                     NAMED.on_value(Color::from(7), |_cx, it| assert_eq!(it, Ok(()))),
                 );
@@ -615,10 +614,13 @@ fn stacks_are_as_large_as_asked_for() {
         };
         let called = builder.build().unwrap().run_until(move |cx, finish| {
             let here = works();
-            let done = Callback::anonymous_value(Color::from(1), move |_cx, there| {
-                finish.finish([here, there]);
-            });
-            cx.try_blocking(works, done).unwrap();
+            let done = Callback::anonymous_value(
+                Color::from(1),
+                move |_cx, there: Result<bool, mely::JoinError>| {
+                    finish.finish([here, there.unwrap()]);
+                },
+            );
+            cx.try_blocking(works).unwrap().then(cx, done);
         });
         assert_eq!(called.unwrap(), [true; 2]);
     }
@@ -636,8 +638,7 @@ fn a_stack_that_the_system_refuses_is_an_error_that_names_the_setting() {
     assert!(error.starts_with(&begins), "{error}");
     let runtime = cores(1).blocking_stack_bytes(bytes).build().unwrap();
     let refused = runtime.run_until(|cx, finish| {
-        let never = Callback::anonymous_value(Color::from(1), |_cx, ()| unreachable!());
-        let refused = cx.try_blocking(|| (), never).unwrap_err();
+        let refused = cx.try_blocking(|| ()).unwrap_err();
         finish.finish(refused.to_string());
     });
     let begins = format!(

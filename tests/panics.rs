@@ -6,8 +6,8 @@ use common::{Alive, Bound, child, cores};
 use mely::Post;
 use mely::sim::SimError;
 use mely::{
-    Backlog, Bounded, Builder, Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic,
-    PanicReport, Reason, Rejected, RunError, Runtime, blocking, sleep, with_cx, yield_now,
+    Backlog, Bounded, Builder, Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic,
+    PanicReport, Reason, Rejected, RunError, Runtime, sleep, with_cx, yield_now,
 };
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -200,7 +200,7 @@ fn poison_is_seen_from_anywhere_and_cleared() {
         assert!(!room.is_poisoned());
         let mut reply = room.try_ask(&poster, |_, _cx| panic!("half done")).unwrap();
         let reply: Result<(), _> = reply.recv();
-        assert_eq!(reply, Err(NoReply::Panicked));
+        assert_eq!(reply, Err(JoinError::Panicked));
         assert!(room.is_poisoned());
         let poisoned = |why| matches!(why, Some(Reason::Poisoned));
         let bounded = Bounded::new(room.clone(), Backlog::events(1));
@@ -229,7 +229,7 @@ fn poison_is_seen_from_anywhere_and_cleared() {
             tell.send(reply).unwrap();
         };
         poster.try_post(Color::from(99), asks).unwrap();
-        assert_eq!(told.recv().unwrap().recv(), Err(NoReply::Panicked));
+        assert_eq!(told.recv().unwrap().recv(), Err(JoinError::Panicked));
         let again = room.clone();
         let mends = move |cx: &mut Cx| {
             again.clear_poison();
@@ -587,19 +587,18 @@ fn a_report_has_the_place_of_the_panic() {
         .unwrap()
         .run(|cx| {
             cx.post(FIRST, |_cx| panic!("of an event"));
-            let done = Callback::anonymous_value(FIRST, |_cx, ()| ());
-            cx.try_blocking(|| panic!("of work"), done).unwrap();
+            cx.try_blocking::<(), _>(|| panic!("of work")).unwrap();
             cx.spawn(FIRST, async {
                 // Whatever panics before, and is caught by the program, is not meant.
                 let _ = catch_unwind(|| panic!("of a task"));
                 yield_now().await;
                 panic!("of a task");
-            })
-            .detach();
+            });
             cx.spawn(FIRST, async {
-                let _ = blocking(|| panic!("of work of a task")).await;
-            })
-            .detach();
+                let work = || panic!("of work of a task");
+                let given = with_cx(|cx| cx.try_blocking::<(), _>(work).unwrap());
+                assert_eq!(given.await, Err(JoinError::Panicked));
+            });
             // Of no place: no hook has heard of it.
             cx.post(FIRST, |_cx| resume_unwind(Box::new("resumed")));
             cx.stop();
@@ -616,10 +615,10 @@ fn a_report_has_the_place_of_the_panic() {
         (&*report.message, at)
     });
     let expected = [
-        ("of a task", Some(12)),
+        ("of a task", Some(11)),
         ("of an event", Some(5)),
-        ("of work", Some(7)),
-        ("of work of a task", Some(16)),
+        ("of work", Some(6)),
+        ("of work of a task", Some(14)),
         ("resumed", None),
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
@@ -657,19 +656,20 @@ fn no_panic_keeps_a_color() {
             );
         }),
         ("a callback that resumes", |cx| {
-            let resumes = cx.hold().on_value(|cx, ()| panics(cx));
-            cx.try_blocking(|| (), resumes).unwrap();
+            let resumes = cx.hold().on_value(|cx, _| panics(cx));
+            cx.try_blocking(|| ()).unwrap().then(cx, resumes);
         }),
         ("work that a hold waits for", |cx| {
-            let resumes = cx.hold().on_value(|_cx, ()| ());
-            cx.try_blocking(|| panic!("planted"), resumes).unwrap();
+            let resumes = cx.hold().on_value(|_cx, _| ());
+            let given = cx.try_blocking::<(), _>(|| panic!("planted"));
+            given.unwrap().then(cx, resumes);
         }),
         ("a future that a hold waits for", |cx| {
             let future = async {
                 sleep(SOON).await;
                 panic!("planted")
             };
-            cx.hold().until(future).detach();
+            cx.hold().until(future);
         }),
         ("a task", |cx| {
             let future = async {
@@ -677,7 +677,7 @@ fn no_panic_keeps_a_color() {
                 let _hold = with_cx(|cx| cx.hold());
                 panic!("planted")
             };
-            cx.spawn(FIRST, future).detach();
+            cx.spawn(FIRST, future);
         }),
         ("several states", |cx| {
             let states = [FIRST, Color::from(9)].map(|color| Colored::new(cx, color, ()));

@@ -154,7 +154,7 @@ fn a_torn_read_of_two_keys() {
                 let b = b.call(|b, _cx| *b).await.unwrap();
                 log.lock().unwrap().extend([a, b]);
             };
-            cx.spawn(Color::new(9), both).detach();
+            cx.spawn(Color::new(9), both);
         },
     );
     let right: Program = (

@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, NoReply, OnPanic, Poster, Reason,
+    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, JoinError, OnPanic, Poster, Reason,
     Rejected, RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -328,10 +328,9 @@ fn a_reader_that_panics_poisons_nothing() {
             let goes_on = mely::with_cx(|cx| cx.ask(plain, |_cx| 5)).await;
             let refusals = (panicked, poisoned, refused, both);
             finish.finish((refusals, whole, changed, other, goes_on));
-        })
-        .detach();
+        });
     });
-    let no = NoReply::Panicked;
+    let no = JoinError::Panicked;
     let (refusals, whole, changed, other, goes_on) = seen.unwrap();
     assert_eq!(refusals, (Err(no), Err(no), Err(no), Err(no)));
     assert_eq!((whole, changed), (Ok(1), Ok(())));

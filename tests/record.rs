@@ -330,8 +330,8 @@ fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
                     }
                     here.try_post(Color::from(color), |_cx| ()).unwrap();
                 };
-                let done = Callback::anonymous_value(Color::from(color), |_cx: &mut Cx, ()| ());
-                cx.try_blocking(work, done).unwrap();
+                let done = Callback::anonymous_value(Color::from(color), |_cx: &mut Cx, _| ());
+                cx.try_blocking(work).unwrap().then(cx, done);
             }
         };
         simulation.run(start).unwrap();

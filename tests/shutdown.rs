@@ -6,7 +6,7 @@ use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
 use mely::sim::SimError;
-use mely::{Callback, Color, Cx, Finish, Handler, NoReply, Rejected, RunError, Stealing};
+use mely::{Callback, Color, Cx, Finish, Handler, JoinError, Rejected, RunError, Stealing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -264,7 +264,7 @@ fn a_handler_that_never_returns_is_reported() {
     assert_eq!(alive.count(), 2, "the queues are still the core's");
     let_go.store(true, Ordering::Release);
     eventually("the drop of what was left", || alive.count() == 0);
-    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(NoReply::Dropped));
+    assert_eq!(told.recv_timeout(LONG).unwrap(), Err(JoinError::Dropped));
 }
 
 #[test]

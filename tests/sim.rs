@@ -411,11 +411,11 @@ fn a_simulation_runs_inside_blocking_work_of_another() {
         .run(move |cx| {
             let work = || chains(1, 2).fingerprint();
             let done = Callback::anonymous_value(Color::from(1), move |cx: &mut Cx, found| {
-                assert_eq!(found, expected);
+                assert_eq!(found, Ok(expected));
                 sim::work(cx, Duration::from_millis(1));
                 counts.fetch_add(1, Ordering::Relaxed);
             });
-            cx.try_blocking(work, done).unwrap();
+            cx.try_blocking(work).unwrap().then(cx, done);
         })
         .unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 1);

@@ -511,7 +511,7 @@ fn a_task_finishes_what_it_has_begun() {
                     let stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
                     serve(stream).await.unwrap();
                 };
-                cx.spawn(color, served).detach();
+                cx.spawn(color, served);
             };
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
             let listener = cx

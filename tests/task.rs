@@ -7,8 +7,8 @@ use futures::FutureExt;
 use mely::Post;
 use mely::sim::{Step, pause, work};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, Reason, Rejected, RunError,
-    Runtime, Stealing, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
+    Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic, Reason, Rejected, RunError,
+    Runtime, Stealing, join_all, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
 };
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -41,7 +41,7 @@ fn polls_are_events_of_the_color() {
         .run(move |cx| {
             for _ in 0..TASKS {
                 let (done, inside) = (Arc::clone(&all), Arc::clone(&busy));
-                let task = cx.spawn(HERE, async move {
+                cx.spawn(HERE, async move {
                     for _ in 0..ROUNDS {
                         assert!(is_in(HERE));
                         assert!(!inside.swap(true, Ordering::Relaxed), "one at a time");
@@ -51,7 +51,6 @@ fn polls_are_events_of_the_color() {
                     }
                     done.fetch_add(1, Ordering::Relaxed);
                 });
-                task.detach();
             }
         })
         .unwrap();
@@ -74,8 +73,7 @@ fn a_task_goes_where_its_color_goes() {
                 seen.push(core);
             }
             finish.finish(seen);
-        })
-        .detach();
+        });
     });
     assert_eq!(cores_seen.unwrap(), [1, 0, 1]);
 }
@@ -108,12 +106,12 @@ fn the_result_comes_to_whoever_spawned() {
     let run = thread::spawn(move || runtime.run(|_cx| ()));
     let mut task = poster.try_spawn(HERE, async { is_in(HERE) }).unwrap();
     assert_eq!(task.recv(), Ok(true));
-    assert_eq!(task.recv(), Err(NoReply::Taken));
+    assert_eq!(task.recv(), Err(JoinError::Taken));
     let mut task = poster.try_spawn(HERE, pending::<()>()).unwrap();
     let early = task.recv_timeout(Duration::from_millis(1));
-    assert_eq!(early, Err(NoReply::TimedOut));
+    assert_eq!(early, Err(JoinError::TimedOut));
     assert!(task.try_recv().is_none());
-    drop(task);
+    drop(task.cancel_on_drop());
     poster.stop();
     run.join().unwrap().unwrap();
 }
@@ -143,10 +141,9 @@ fn a_run_does_not_end_before_its_tasks() {
                     let (sender, receiver) = oneshot::channel();
                     give.send(sender).unwrap();
                     let sum = Arc::clone(&sum);
-                    let task = cx.spawn(Color::from(n), async move {
+                    cx.spawn(Color::from(n), async move {
                         sum.fetch_add(receiver.await.unwrap(), Ordering::Relaxed);
                     });
-                    task.detach();
                 }
                 drop(give);
                 if !exits {
@@ -173,8 +170,8 @@ impl Drop for Dropped {
 }
 
 #[test]
-fn dropped_it_is_canceled_in_its_color() {
-    let _bound = Bound::new("dropped_it_is_canceled");
+fn a_handle_that_cancels_on_drop_cancels_its_task_in_its_color() {
+    let _bound = Bound::new("a_handle_that_cancels_on_drop");
     let (told, drops) = channel();
     let runtime = cores(2).exit_when_idle(true).build().unwrap();
     runtime
@@ -182,10 +179,11 @@ fn dropped_it_is_canceled_in_its_color() {
             // Before its first poll, which the event that cancels it is in the way of.
             let payload = Dropped(told.clone());
             cx.post(HERE, |cx| {
-                drop(cx.spawn(HERE, async move {
+                let task = cx.spawn(HERE, async move {
                     drop(payload);
                     unreachable!("canceled before it began");
-                }));
+                });
+                drop(task.cancel_on_drop());
             });
             // While it waits, by another color.
             let payload = Dropped(told.clone());
@@ -193,11 +191,11 @@ fn dropped_it_is_canceled_in_its_color() {
                 let _payload = payload;
                 pending::<()>().await;
             });
-            let canceling = cx.spawn(THERE, async move {
+            let task = task.cancel_on_drop();
+            cx.spawn(THERE, async move {
                 sleep(Duration::from_millis(1)).await;
                 drop(task);
             });
-            canceling.detach();
             // While it waits, by a thread.
             let payload = Dropped(told.clone());
             let task = cx.spawn(HERE, async move {
@@ -206,7 +204,7 @@ fn dropped_it_is_canceled_in_its_color() {
             });
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(1));
-                drop(task);
+                drop(task.cancel_on_drop());
             });
             // By itself: its first poll goes on to its end.
             let (give, mine) = channel();
@@ -216,11 +214,95 @@ fn dropped_it_is_canceled_in_its_color() {
                 drop(mine.recv().unwrap());
                 pending::<()>().await;
             });
-            give.send(task).unwrap();
+            give.send(task.cancel_on_drop()).unwrap();
         })
         .unwrap();
     let drops: Vec<_> = drops.into_iter().collect();
     assert_eq!(drops, [Some(HERE); 4]);
+}
+
+/// Not begun, waiting, polled at that moment, or over: the task goes on to its end, and its output
+/// is dropped by that event; one that is there already is dropped with the handle.
+#[test]
+fn a_handle_that_is_dropped_detaches_its_task() {
+    struct Output(std::sync::mpsc::Sender<Option<String>>);
+    impl Drop for Output {
+        fn drop(&mut self) {
+            let name = thread::current().name().map(str::to_owned);
+            self.0.send(name).unwrap();
+        }
+    }
+    let _bound = Bound::new("a_handle_that_is_dropped");
+    let (told, drops) = channel();
+    let output = || Output(told.clone());
+    let outputs = [0; 6].map(|_| output());
+    drop(told);
+    let runtime = cores(2).exit_when_idle(true).build().unwrap();
+    let over = runtime.run_until(move |cx, finish| {
+        let [first, second, third, fourth, fifth, last] = outputs;
+        drop(cx.spawn(HERE, async move { first }));
+        let (wake, woken) = oneshot::channel();
+        let waits = cx.spawn(HERE, async move {
+            woken.await.unwrap();
+            second
+        });
+        cx.spawn(THERE, async move {
+            drop(waits);
+            wake.send(()).unwrap();
+        });
+        let (give, mine) = channel::<mely::JoinHandle<Output>>();
+        let polled = cx.spawn(HERE, async move {
+            drop(mine.recv().unwrap());
+            third
+        });
+        give.send(polled).unwrap();
+        // All of those that are joined.
+        let both = [fourth, fifth].map(|output| cx.spawn(HERE, async move { output }));
+        drop(join_all(both));
+        let over = cx.spawn(HERE, async move { last });
+        cx.spawn(THERE, async move {
+            while !over.is_finished() {
+                yield_now().await;
+            }
+            finish.finish(over);
+        });
+    });
+    let over = over.unwrap();
+    let on_cores: Vec<_> = drops.try_iter().flatten().collect();
+    assert_eq!(on_cores.len(), 5);
+    assert!(on_cores.iter().all(|name| name.starts_with("mely-")));
+    drop(over);
+    let here = thread::current().name().map(str::to_owned);
+    assert_eq!(drops.into_iter().collect::<Vec<_>>(), [here]);
+}
+
+/// All tasks that are joined are canceled, and the joined handle gives what has become of each.
+#[test]
+fn joined_tasks_are_canceled_together() {
+    let _bound = Bound::new("joined_tasks_are_canceled");
+    let alive = Alive::default();
+    let given = alive.clone();
+    let all = cores(2).build().unwrap().run_until(move |cx, finish| {
+        let waits = |color| {
+            let payload = given.payload();
+            cx.spawn(color, async move {
+                let _payload = payload;
+                pending::<u32>().await
+            })
+        };
+        let tasks = [waits(HERE), waits(THERE), cx.spawn(HERE, async { 5 })];
+        cx.spawn(THERE, async move {
+            while !tasks[2].is_finished() {
+                yield_now().await;
+            }
+            let all = join_all(tasks);
+            all.cancel();
+            finish.finish(all.await);
+        });
+    });
+    let canceled = Err(JoinError::Canceled);
+    assert_eq!(all.unwrap(), Ok(vec![canceled, canceled, Ok(5)]));
+    assert_eq!(alive.count(), 0);
 }
 
 /// Whoever cancels is told when the future is gone, whatever the task does at that moment.
@@ -263,31 +345,36 @@ fn a_cancel_tells_when_the_future_is_gone() {
                     drop(payload);
                     unreachable!("canceled before it began");
                 });
-                task.cancel()
+                task.cancel();
+                task
             });
             assert_eq!(left.count(), 3);
-            let not_begun: Result<(), NoReply> = not_begun.await;
+            let not_begun: Result<(), JoinError> = not_begun.await;
             assert_eq!(left.count(), 2);
             assert!(!waiting.is_finished());
-            let waiting = waiting.cancel().await;
+            waiting.cancel();
+            let waiting = waiting.await;
             assert_eq!(left.count(), 1);
             // On a thread.
             let (tell, told) = oneshot::channel();
             thread::spawn(move || {
-                let canceled = outside.cancel().recv();
+                let mut outside = outside;
+                outside.cancel();
+                let canceled = outside.recv();
                 tell.send((canceled, left.count())).unwrap();
             });
             let outside = told.await.unwrap();
             while !over.is_finished() {
                 yield_now().await;
             }
-            let over = over.cancel().await;
-            let panics = panics.cancel().await;
+            over.cancel();
+            let over = over.await;
+            panics.cancel();
+            let panics = panics.await;
             finish.finish((not_begun, waiting, outside, over, panics));
-        })
-        .detach();
+        });
     });
-    let canceled = NoReply::Canceled;
+    let canceled = JoinError::Canceled;
     assert_eq!(
         told.unwrap(),
         (
@@ -295,7 +382,7 @@ fn a_cancel_tells_when_the_future_is_gone() {
             Err(canceled),
             (Err(canceled), 0),
             Ok(5),
-            Err(NoReply::Panicked)
+            Err(JoinError::Panicked)
         )
     );
     assert_eq!(alive.count(), 0);
@@ -333,7 +420,8 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
         };
         simulation.start(begin).unwrap();
         while simulation.step() != Step::Stalled {}
-        let mut reply = tasks.recv().unwrap().cancel();
+        let mut task = tasks.recv().unwrap();
+        task.cancel();
         // More to do, before the posts are published.
         for color in (21..60).step_by(2) {
             let more = SHORT.on(Color::from(color), |_cx| ());
@@ -341,7 +429,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
         }
         let mut came = false;
         while simulation.step() != Step::Stalled {
-            if !came && reply.try_recv() == Some(Err(NoReply::Canceled)) {
+            if !came && task.try_recv() == Some(Err(JoinError::Canceled)) {
                 came = true;
                 let order = Arc::clone(&order);
                 let posts = move |_cx: &mut Cx| order.lock().unwrap().push("canceler");
@@ -382,10 +470,9 @@ fn a_panic_is_the_events_and_ends_the_task() {
             // The color goes on.
             let after = with_cx(|cx| cx.spawn(HERE, async { 5 })).await;
             finish.finish((results, after));
-        })
-        .detach();
+        });
     });
-    let panicked = Err(NoReply::Panicked);
+    let panicked = Err(JoinError::Panicked);
     assert_eq!(result.unwrap(), ((panicked, panicked), Ok(5)));
     let reports = reports.lock().unwrap();
     let seen: Vec<_> = reports
@@ -448,7 +535,7 @@ fn what_is_left_of_a_run_cut_short_is_dropped() {
     assert_eq!((events_left, tasks_left), (0, 101));
     assert_eq!(alive.count(), 0);
     for mut task in kept {
-        assert_eq!(task.recv().map(drop), Err(NoReply::Dropped));
+        assert_eq!(task.recv().map(drop), Err(JoinError::Dropped));
     }
     // A runtime that never runs.
     let runtime = cores(1).build().unwrap();
@@ -458,7 +545,7 @@ fn what_is_left_of_a_run_cut_short_is_dropped() {
         .try_spawn(HERE, async move { drop(payload) })
         .unwrap();
     drop(runtime);
-    assert_eq!(task.recv(), Err(NoReply::Dropped));
+    assert_eq!(task.recv(), Err(JoinError::Dropped));
     assert_eq!(alive.count(), 0);
 }
 
@@ -474,8 +561,7 @@ fn the_context_is_there_once_and_only_inside_of_a_poll() {
             let panicked = std::panic::catch_unwind(|| with_cx(|_cx| panic!("inside")));
             let after = (panicked.is_err(), try_with_cx(|cx| cx.color()));
             finish.finish((in_handler, twice, after));
-        })
-        .detach();
+        });
     });
     let none = Err(Reason::NoContext);
     assert_eq!(seen.unwrap(), (none, none, (true, Ok(HERE))));
@@ -515,8 +601,7 @@ fn no_wake_is_lost() {
         cx.spawn(HERE, async move {
             until_all.await;
             finish.finish(true);
-        })
-        .detach();
+        });
     });
     assert!(seen.unwrap());
 }
@@ -530,8 +615,7 @@ fn wakes_are_accepted_at_the_limit_of_events() {
         cx.spawn(HERE, async move {
             receiver.await.unwrap();
             finish.finish(());
-        })
-        .detach();
+        });
         cx.post(THERE, move |cx| {
             while cx.try_post(THERE, |_cx| ()).is_ok() {}
             assert!(matches!(
@@ -560,8 +644,7 @@ fn channels_and_combinators_work_as_they_are() {
                 for i in 0..EACH {
                     sender.send(i).await.unwrap();
                 }
-            })
-            .detach();
+            });
         }
         cx.spawn(HERE, async move {
             let mut sum = 0;
@@ -576,8 +659,7 @@ fn channels_and_combinators_work_as_they_are() {
             let payload: Result<(), _> = fails.await;
             let payload = payload.unwrap_err().downcast_ref() == Some(&"planted");
             finish.finish((sum, more, payload));
-        })
-        .detach();
+        });
         drop(sender);
     });
     assert_eq!(sum.unwrap(), (SENDERS * EACH * (EACH - 1) / 2, 36, true));
@@ -602,10 +684,9 @@ fn state_of_other_colors_is_called() {
                 let panicked = state.call(|_state, _cx| panic!("called")).await;
                 let poisoned = state.call(|_state, _cx| ()).await;
                 finish.finish((sum, panicked, poisoned));
-            })
-            .detach();
+            });
         });
-    let panicked = Err::<(), _>(NoReply::Panicked);
+    let panicked = Err::<(), _>(JoinError::Panicked);
     assert_eq!(seen.unwrap(), (Ok((2, THERE)), panicked, panicked));
 }
 
@@ -632,7 +713,7 @@ fn a_held_color_waits_for_a_future() {
                         }
                         log.lock().unwrap().push((request, "ends"));
                     };
-                    cx.hold().until(answer).detach();
+                    cx.hold().until(answer);
                 });
             }
         })
@@ -661,7 +742,7 @@ fn a_pipeline_is_answered_in_its_order() {
                             assert_eq!(there.await, Ok(THERE));
                             log.lock().unwrap().push(line);
                         };
-                        cx.hold().until(answer).detach();
+                        cx.hold().until(answer);
                     }
                 });
                 cx.post(HERE, move |_cx| next.lock().unwrap().push(4));
@@ -686,7 +767,7 @@ fn a_canceled_or_late_future_lets_the_held_color_go_on() {
             });
             let cancel = Callback::anonymous(THERE, move |_cx| {
                 first.lock().unwrap().push("canceled");
-                drop(task);
+                task.cancel();
             });
             cx.timer(Duration::from_millis(1), cancel);
         });
@@ -699,13 +780,12 @@ fn a_canceled_or_late_future_lets_the_held_color_go_on() {
                 fires.lock().unwrap().push("deadline");
             });
             let (sender, receiver) = oneshot::channel::<()>();
-            let task = hold.until(async move {
+            hold.until(async move {
                 let _payload = late;
                 receiver.await.unwrap();
                 second.lock().unwrap().push("late, and whole");
                 finish.finish(Arc::clone(&second));
             });
-            task.detach();
             cx.post(HERE, move |_cx| {
                 third.lock().unwrap().push("goes on again");
                 sender.send(()).unwrap();
@@ -737,8 +817,7 @@ fn what_takes_too_long_is_dropped() {
             let late = timeout(Duration::from_millis(1), never).await;
             let in_time = timeout(LONG, async { 3 }).await;
             finish.finish((late.is_err(), in_time));
-        })
-        .detach();
+        });
     });
     assert_eq!(seen.unwrap(), (true, Ok(3)));
     assert_eq!(alive.count(), 0);
@@ -757,8 +836,7 @@ fn what_is_ready_when_the_time_is_up_is_in_time() {
         cx.spawn(
             HERE,
             async move { finish.finish(timeout(same, ready).await) },
-        )
-        .detach();
+        );
         // So that both times are up when the core looks.
         cx.post(THERE, move |cx| work(cx, 2 * same));
     });
@@ -809,7 +887,7 @@ fn what_the_waker_posted_comes_before_what_the_task_posts() {
                 with_cx(|cx| cx.post(target, then.take().unwrap()));
                 Poll::Ready(())
             });
-            cx.spawn(polls, task).detach();
+            cx.spawn(polls, task);
         };
         simulation.run(start).unwrap();
         assert_eq!(*order.lock().unwrap(), ["before", "after"], "seed {seed}");
@@ -830,16 +908,14 @@ fn a_stop_is_heard_and_sleeps_go_on() {
                 stopping().await;
                 heard.lock().unwrap().push("heard");
                 stopping().await;
-            })
-            .detach();
+            });
             cx.spawn(THERE, async move {
                 // One that is dropped is not noted any more.
                 assert!(timeout(Duration::from_millis(1), stopping()).await.is_err());
                 poster.stop();
                 sleep(Duration::from_millis(3)).await;
                 slept.lock().unwrap().push("slept");
-            })
-            .detach();
+            });
         })
         .unwrap();
     // Two colors: which is first depends on how busy the machine is.
@@ -864,8 +940,7 @@ fn in_a_simulation_the_seed_decides() {
                             yield_now().await;
                             log.lock().unwrap().push(n);
                         }
-                    })
-                    .detach();
+                    });
                 }
                 cx.stop();
             })
@@ -879,7 +954,7 @@ fn in_a_simulation_the_seed_decides() {
     // A task that nobody wakes is no bug of the runtime's.
     let mut simulation = cores(1).simulate(1).unwrap();
     simulation
-        .start(|cx| cx.spawn(HERE, pending::<()>()).detach())
+        .start(|cx| drop(cx.spawn(HERE, pending::<()>())))
         .unwrap();
     eventually("nothing to do", || simulation.step() == Step::Stalled);
 }
@@ -895,8 +970,7 @@ fn larger_futures_are_polled_where_they_lie() {
                 yield_now().await;
                 assert_eq!(bytes.as_ptr().addr(), at, "it does not move");
                 finish.finish(bytes.iter().map(|&b| usize::from(b)).sum::<usize>());
-            })
-            .detach();
+            });
         });
         assert_eq!(sum.unwrap(), BYTES);
     }
@@ -927,7 +1001,8 @@ fn a_sleep_is_canceled_wherever_it_is_dropped() {
         let stop = elsewhere.clone();
         runtime
             .run(move |cx| {
-                let task = cx.spawn(HERE, async move {
+                // Of the last way: with what the task returned, which nobody wants.
+                cx.spawn(HERE, async move {
                     let sleep = begun().await;
                     match way {
                         0 => drop(sleep),
@@ -944,8 +1019,6 @@ fn a_sleep_is_canceled_wherever_it_is_dropped() {
                     }
                     None
                 });
-                // Of the last way: with what the task returned, which nobody wants.
-                task.detach();
                 cx.post(HERE, |cx| cx.stop());
             })
             .unwrap();
@@ -983,13 +1056,13 @@ fn a_future_and_its_value_may_both_panic_in_their_drops() {
     runtime
         .run(move |cx| {
             let task = cx.spawn(HERE, Ready { _panics: Panics });
-            let told = move |_: &mut mely::Cx, reply: Result<Panics, NoReply>| {
+            let told = move |_: &mut mely::Cx, reply: Result<Panics, JoinError>| {
                 tell.send(reply.err()).unwrap();
             };
             task.then(cx, TOLD.on_value(THERE, told));
         })
         .unwrap();
-    assert_eq!(told.recv(), Ok(Some(NoReply::Panicked)));
+    assert_eq!(told.recv(), Ok(Some(JoinError::Panicked)));
     let panics: u64 = poster.stats().cores.iter().map(|core| core.panics).sum();
     assert_eq!(panics, 1);
 }
@@ -1022,8 +1095,7 @@ fn a_drop_that_panics_at_the_end_leaves_no_other_future() {
                 cx.spawn(Color::from(n), async move {
                     let _panics = panics;
                     Ring::default().await;
-                })
-                .detach();
+                });
             }
             cx.stop();
         }));
@@ -1061,15 +1133,13 @@ fn all_hear_of_the_stop() {
                         .is_pending()
                 );
                 sleep(Duration::from_millis(2)).await;
-            })
-            .detach();
+            });
             for _ in 0..3 {
                 let count = Arc::clone(&count);
                 cx.spawn(THERE, async move {
                     stopping().await;
                     count.fetch_add(1, Ordering::Relaxed);
-                })
-                .detach();
+                });
             }
             let stops = |cx: &mut mely::Cx| cx.stop();
             cx.timer(Duration::from_millis(1), Callback::anonymous(HERE, stops));
@@ -1078,7 +1148,7 @@ fn all_hear_of_the_stop() {
     assert_eq!(heard.load(Ordering::Relaxed), 3);
 }
 
-/// Also while the task's color is held; its panic is the task's, and what was refused comes back.
+/// Also while the task's color is held. A panic is told, and refused work comes back.
 #[test]
 fn blocking_work_is_awaited() {
     let _bound = Bound::new("blocking_work_is_awaited");
@@ -1093,52 +1163,45 @@ fn blocking_work_is_awaited() {
     let seen = runtime.run_until(move |cx, finish| {
         cx.post(HERE, move |cx| {
             let all = async move {
-                let sum = mely::blocking(|| (1..=10).sum::<u64>()).await;
-                let sum = sum.map_err(|refused| refused.to_string());
-                let panics = with_cx(|cx| {
-                    cx.spawn(THERE, async {
-                        let never = mely::blocking(|| panic!("in the work")).await;
-                        assert!(never.is_ok(), "unreachable");
-                    })
-                });
-                let panicked = panics.await;
+                let sum = with_cx(|cx| cx.try_blocking(|| (1..=10).sum::<u64>()));
+                let sum = sum.unwrap().await;
+                let panics = with_cx(|cx| cx.try_blocking::<(), _>(|| panic!("in the work")));
+                let panicked = panics.unwrap().await;
                 // Told before the thread is free.
                 while with_cx(|cx| cx.stats().blocking.running) > 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
                 // One runs until it is told, one waits and is canceled, one is refused.
                 let (go, gate) = channel::<()>();
-                let runs = with_cx(|cx| {
-                    let wait = move || {
-                        let _told = gate.recv();
-                    };
-                    cx.spawn(THERE, async move { mely::blocking(wait).await.is_ok() })
-                });
+                let wait = move || gate.recv().is_err();
+                let runs = with_cx(|cx| cx.try_blocking(wait)).unwrap();
                 while with_cx(|cx| cx.stats().blocking.running) == 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
+                let drops = move || drop(payload);
                 let waits = with_cx(|cx| {
-                    let drops = move || drop(payload);
-                    cx.spawn(THERE, async move { mely::blocking(drops).await.is_ok() })
+                    cx.spawn(THERE, async move {
+                        let waits = with_cx(|cx| cx.try_blocking(drops)).unwrap();
+                        waits.cancel_on_drop().await
+                    })
                 });
                 while with_cx(|cx| cx.stats().blocking.queued) == 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
-                let Err(refused) = mely::blocking(|| 9).await else {
+                let Err(refused) = with_cx(|cx| cx.try_blocking(|| 9)) else {
                     panic!("there is no room");
                 };
                 let back = (refused.value)();
-                drop(waits);
-                while with_cx(|cx| cx.stats().blocking.queued) > 0 {
-                    sleep(Duration::from_micros(100)).await;
-                }
+                waits.cancel();
+                assert_eq!(waits.await, Err(JoinError::Canceled));
+                assert_eq!(with_cx(|cx| cx.stats().blocking.queued), 0);
                 drop(go);
                 finish.finish((sum, panicked, runs.await, back));
             };
-            cx.hold().until(all).detach();
+            cx.hold().until(all);
         });
     });
-    let expected = (Ok(55), Err(NoReply::Panicked), Ok(true), 9);
+    let expected = (Ok(55), Err(JoinError::Panicked), Ok(true), 9);
     assert_eq!(seen.unwrap(), expected);
     assert_eq!(alive.count(), 0);
 }
@@ -1153,7 +1216,7 @@ fn a_task_is_named_after_its_future() {
     let error = cores(1)
         .build()
         .unwrap()
-        .run(|cx| cx.spawn(HERE, fails_later()).detach())
+        .run(|cx| drop(cx.spawn(HERE, fails_later())))
         .unwrap_err();
     let mely::RunError::Panicked { panic, .. } = error else {
         panic!("{error}");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, NoReply, OnPanic, Reason, Rejected, Runtime,
+    Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic, Reason, Rejected, Runtime,
     Stealing, sim, with_cx,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -355,10 +355,9 @@ fn a_panic_poisons_all_and_the_colors_go_on() {
                 whole,
                 plain,
             ));
-        })
-        .detach();
+        });
     });
-    let panicked = Err(NoReply::Panicked);
+    let panicked = Err(JoinError::Panicked);
     let (sum, poisoned, whole, plain) = seen.unwrap();
     assert_eq!(sum.as_deref(), Ok("1, two, 3"));
     assert_eq!(poisoned, (panicked, panicked, panicked));
@@ -554,7 +553,7 @@ fn what_was_posted_before_a_stop_runs_and_what_is_cut_short_is_dropped() {
         let asked = cx.ask_all([&a, &b], move |_, _cx| drop(payload));
         thread::spawn(move || {
             let mut asked = asked;
-            assert_eq!(asked.recv(), Err(NoReply::Dropped));
+            assert_eq!(asked.recv(), Err(JoinError::Dropped));
         });
         cx.stop();
     });

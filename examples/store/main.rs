@@ -176,7 +176,7 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
         let (color, shards) = (stream.color(), Arc::clone(&shards));
         // A connection that fails is gone, and nobody is left to be told.
         let served = async move { drop(serve(stream, &shards).await) };
-        SERVE.spawn(cx, color, served).detach();
+        SERVE.spawn(cx, color, served);
     };
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;

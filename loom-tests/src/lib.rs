@@ -111,7 +111,10 @@
 //! | | `holds::drop_and_hold_again`: dropped outside; the first that waited holds again | 2 | `put aside again behind the others` |
 //! | wake, against a poll and the end | `tasks::wake_and_stop`: a task is woken by a foreign thread while it is polled and the end is asked for | 3 | `task not counted`; `wake during a poll forgotten`; `wake only looks` |
 //! | wake, against a steal | `tasks::wake_and_steal`: the same while its color is stolen | 2 | `wake during a poll forgotten` |
-//! | | `tasks::drop_and_wake`: dropped by one thread, woken by another | 2 | `cancel during a poll forgotten` |
+//! | | `tasks::drop_and_wake`: canceled by one thread, woken by another | 2 | `cancel during a poll forgotten` |
+//! | cancel, against settle and take | `joins::cancel_take_and_drop`: a handle is canceled, asked for its result and dropped, while the event begins | 3 | `canceled before the closure is dropped` |
+//! | | `joins::cancel_joined`: two that are joined are canceled and waited for | 2 | `cancel forgets the waiter` |
+//! | await, against settle | `joins::await_and_settle`: a task polls the handle on one core while the event settles it on another | 4 | `polled without a second look` |
 //! | retirement, against a post | `working::retire_and_post`: a core is being retired while a foreign thread posts to its color | 3 | `passed on without a poke` |
 //! | retirement, against a steal | `working::retire_and_steal`: the same while the color is stolen, and the core itself has posted to it | 2 | `owner published after the unlock` |
 //! | retirement, against a search | `working::retire_and_search`: a core that searches is retired, and another one had gone to sleep because of its search | 1 | `who retires leaves its search to nobody` |

@@ -39,7 +39,7 @@ pub async fn connect(addr: SocketAddr) -> io::Result<AsyncStream> {
 ///         let connected = connect_within(addr, Duration::from_secs(1)).await;
 ///         finish.finish(connected.is_ok());
 ///     };
-///     cx.spawn(Color::from(2), client).detach();
+///     cx.spawn(Color::from(2), client);
 /// })?;
 /// # let _ = connected;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,17 +56,17 @@ async fn connected(
     begin: impl FnOnce(&mut Cx, Callback<Connected>) -> io::Result<()>,
 ) -> io::Result<AsyncStream> {
     let asked = try_with_cx(|cx| {
-        let (asked, reply) = Asked::new(&cx.worker_ref().inner);
+        let (asked, handle) = Asked::new(&cx.worker_ref().inner);
         let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
             asked.run(cx, |cx| {
                 AsyncStream::open(cx, connection?).map_err(io::Error::other)
             });
         };
         begin(cx, Callback::new(None, cx.color(), Box::new(connected)))?;
-        Ok::<_, io::Error>(reply)
+        Ok::<_, io::Error>(handle.cancel_on_drop())
     });
     match asked.map_err(io::Error::other)??.await {
         Ok(connected) => connected,
-        Err(no_reply) => Err(io::Error::other(no_reply)),
+        Err(error) => Err(io::Error::other(error)),
     }
 }

@@ -36,7 +36,7 @@
 //! fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 //!     let Ok(incoming) = incoming else { return };
 //!     let stream = incoming.open_unique();
-//!     cx.spawn(stream.color(), echo(stream)).detach();
+//!     cx.spawn(stream.color(), echo(stream));
 //! }
 //!
 //! async fn ask(addr: SocketAddr) -> io::Result<String> {
@@ -58,7 +58,7 @@
 //!     let addr = listener.local_addr();
 //!     listener.detach();
 //!     let client = async move { finish.finish(ask(addr).await) };
-//!     cx.spawn(Color::from(2), client).detach();
+//!     cx.spawn(Color::from(2), client);
 //! })?;
 //! assert_eq!(answer?, "hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

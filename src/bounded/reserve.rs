@@ -39,8 +39,7 @@ impl<T: Send + 'static> Bounded<T> {
     ///         }
     ///         let room = sum.reserve().await;
     ///         with_cx(|cx| room.try_post(cx, move |sum, _cx| finish.finish(*sum))).unwrap();
-    ///     })
-    ///     .detach();
+    ///     });
     /// })?;
     /// assert_eq!(sum, 5_050);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -580,6 +580,7 @@ fn unwrapped(name: &'static str) -> &'static str {
         "mely::task::body::event<",
         "mely::task::body::boxed_event<",
         "mely::runtime::first_event<",
+        "mely::ask::blocking::resume<",
     ];
     let inner = wrappers.iter().find_map(|wrapper| {
         let (_, inner) = name.split_once(wrapper)?;

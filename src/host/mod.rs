@@ -4,14 +4,12 @@
 //! that handlers are given. [`sources`] has
 //! what each core waits for, open to the others while it is inside an event. From elsewhere:
 //! [`poster`] posts, [`quiesce`] ends, in the order of [`stage`], [`holding`] lets a color
-//! wait, [`watchdog`] looks after cores that are in one handler for long. [`blocking`] is work that
-//! handlers give to the threads of the [`pool`]. [`inner`] is what they share, [`leftovers`] what
+//! wait, [`watchdog`] looks after cores that are in one handler for long. [`pool`] has the
+//! threads for blocking work. [`inner`] is what they share, [`leftovers`] what
 //! is dropped when all is over. [`stats`] and [`profile`] report, [`unfinished`] names the
 //! obstacles to the end. [`panics`] ends events that panic, [`refused`] says why a state cannot be
 //! had.
 
-#[cfg(not(loom))]
-pub(crate) mod blocking;
 pub(crate) mod cx;
 pub(crate) mod holding;
 pub(crate) mod inner;

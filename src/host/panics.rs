@@ -340,7 +340,7 @@ pub(crate) fn discard_payload(payload: Box<dyn Any + Send>) {
 
 /// A value of the user's that is dropped later than its owner, as by an event of its color. If a
 /// panic has taken the owner, the value is dropped while a panic unwinds, too. So a stream in it
-/// resets its connection, and a task in it is canceled as by a panic.
+/// resets its connection, and a handle in it that cancels on drop cancels as by a panic.
 pub(crate) struct LateDrop<T> {
     value: Option<T>,
     after_panic: bool,

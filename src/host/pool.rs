@@ -19,7 +19,6 @@
 //! event takes a job, the next one runs it. So the seed decides which job is over first, the limits
 //! hold as on threads, and what the work posts comes from outside, as it does from a thread.
 
-use super::blocking::SlowBlocking;
 use super::inner::Inner;
 use super::panics::{InTurn, catching, discard_payload};
 use super::stats::BlockingStats;
@@ -39,7 +38,7 @@ use std::time::{Duration, Instant};
 
 /// Work, and what becomes of it.
 pub(crate) trait Job: Send {
-    /// The name of the handler that gets the result.
+    /// The name of the handler that gave the work.
     fn handler(&self) -> &'static str;
     /// On a thread of the pool.
     fn run(self: Box<Self>);
@@ -68,6 +67,22 @@ pub(crate) enum JobRefusal {
         stack_bytes: Option<usize>,
         errno: Option<i32>,
     },
+}
+
+/// Blocking work waits for a thread for longer than the limit of
+/// [`Builder::on_slow_blocking`](crate::Builder::on_slow_blocking).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlowBlocking {
+    /// The handler of the event that gave the work which waits for longest; without one, the type of
+    /// the closure.
+    pub handler: &'static str,
+    /// For how long that work has waited.
+    pub waited_for: Duration,
+    /// How many pieces of work wait.
+    pub queued: usize,
+    /// How many threads there are.
+    pub threads: usize,
 }
 
 /// Called when jobs wait for long, on the thread that called `run`.
@@ -225,18 +240,16 @@ impl BlockingPool {
         Ok(number)
     }
 
-    /// Cancels a job that has not begun. False: it has, or was canceled before.
-    pub(crate) fn cancel(&self, number: u64) -> bool {
+    /// Cancels a job that has not begun.
+    pub(crate) fn cancel(&self, number: u64) {
         let mut state = self.state();
         let waiting = state.waiting.remove(&number);
         state.counts.canceled += u64::from(waiting.is_some());
         state.look_at_queue();
         drop(state);
-        let Some(QueuedJob { job, .. }) = waiting else {
-            return false;
-        };
-        job.cancel();
-        true
+        if let Some(QueuedJob { job, .. }) = waiting {
+            job.cancel();
+        }
     }
 
     /// The job that this thread begins, if one waits.

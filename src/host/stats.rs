@@ -1,15 +1,15 @@
 //! A snapshot of what the runtime has done.
 
 use super::inner::Inner;
+use crate::Color;
 use crate::policy::numbers::STEAL_NS;
+#[cfg(feature = "record")]
+use crate::record::RecordingStats;
 use crate::sched::depth::{Depth, deepest};
 use crate::shared::CoreShared;
 use crate::shared::load::stats::HistogramSum;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
-use crate::Color;
-#[cfg(feature = "record")]
-use crate::record::RecordingStats;
 use std::time::Duration;
 
 /// A snapshot of a runtime's counters. Each is read on its own while the cores go on, so sums over

@@ -688,9 +688,13 @@ mod tests {
                     panic!("planted")
                 });
             }),
-            ("callback of blocking work", |cx, stream, _| {
-                let done = Callback::anonymous_value(OWNERS, move |_, ()| drop(stream));
-                cx.try_blocking(|| panic!("planted"), done).unwrap();
+            ("blocking work", |cx, stream, _| {
+                let owns = move || {
+                    let _owned = stream;
+                    panic!("planted")
+                };
+                let given = cx.try_blocking::<(), _>(owns).unwrap();
+                given.then(cx, Callback::anonymous_value(OWNERS, |_, _| ()));
             }),
             ("task of a task", |cx, stream, _| {
                 let its = async move {
@@ -698,15 +702,15 @@ mod tests {
                     std::future::pending::<()>().await;
                 };
                 let parent = async {
-                    let _its = crate::with_cx(|cx| cx.spawn(OTHER, its));
+                    let _its = crate::with_cx(|cx| cx.spawn(OTHER, its).cancel_on_drop());
                     crate::sleep(Duration::from_millis(1)).await;
                     panic!("planted")
                 };
-                cx.spawn(OWNERS, parent).detach();
+                cx.spawn(OWNERS, parent);
             }),
             ("what is asked", |cx, stream, _| {
                 cx.post(OWNERS, |cx| {
-                    let _asked = cx.ask(OTHER, move |_| drop(stream));
+                    let _asked = cx.ask(OTHER, move |_| drop(stream)).cancel_on_drop();
                     panic!("planted")
                 });
             }),

@@ -4,10 +4,9 @@ use super::{Runtime, pins};
 use crate::ablation::{Rule, without};
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::event::makers;
-use crate::host::blocking::SlowBlocking;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
-use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlockingHook};
+use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlocking, SlowBlockingHook};
 use crate::host::stage::{Stage, StageLimits};
 use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
@@ -388,7 +387,7 @@ impl Builder {
     /// [`on_slow_handler`](Self::on_slow_handler). In a simulation nobody is told.
     ///
     /// ```
-    /// use mely::{Callback, Color, Runtime};
+    /// use mely::Runtime;
     /// use std::time::Duration;
     /// let builder = Runtime::builder().blocking_threads_max(1);
     /// let builder = builder.on_slow_blocking(Duration::from_millis(5), |slow| {
@@ -396,9 +395,8 @@ impl Builder {
     /// });
     /// builder.exit_when_idle(true).build()?.run(|cx| {
     ///     for _ in 0..3 {
-    ///         let done = Callback::anonymous_value(Color::from(1), |_cx, ()| ());
     ///         let sleep = || std::thread::sleep(Duration::from_millis(10));
-    ///         cx.try_blocking(sleep, done).expect("4,096 have room");
+    ///         cx.try_blocking(sleep).expect("4,096 have room");
     ///     }
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -463,7 +461,7 @@ impl Builder {
     /// let builder = builder.on_drain(|unfinished| eprintln!("{unfinished}"));
     /// let error = builder.build()?.run(|cx| {
     ///     let forgets_the_stop = async { sleep(Duration::from_secs(3_600)).await };
-    ///     WRITER.spawn(cx, Color::from(7), forgets_the_stop).detach();
+    ///     WRITER.spawn(cx, Color::from(7), forgets_the_stop);
     ///     cx.stop();
     /// });
     /// let text = error.unwrap_err().to_string();

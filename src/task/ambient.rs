@@ -18,12 +18,11 @@ use crate::{Cx, Reason};
 /// let runtime = Runtime::builder().build()?;
 /// let total = runtime.run_until(|cx, finish| {
 ///     let hits = Colored::new(cx, Color::from(7), 40);
-///     let task = cx.spawn(Color::from(7), async move {
+///     cx.spawn(Color::from(7), async move {
 ///         // The state of the task's own color, without waiting.
 ///         let before = with_cx(|cx| hits.with(cx, |hits, _cx| *hits)).unwrap();
 ///         finish.finish(before + 2);
 ///     });
-///     task.detach();
 /// })?;
 /// assert_eq!(total, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

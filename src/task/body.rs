@@ -1,4 +1,4 @@
-//! A task: when it is polled, when it is over, and the reply to who has spawned it.
+//! A task: when it is polled, when it is over, and the result for its handle.
 //!
 //! A task is polled by events of its color. `status` says what becomes of a wake:
 //!
@@ -27,12 +27,12 @@
 //! **What can never happen.** Two polls at once: both would be events of one color. A wake without
 //! a poll after it, unless the task is over. A run that ends while a task waits: from the first
 //! poll that did not finish it until it is over, it counts as an event posted and not executed. An
-//! end without a reply: whoever drops the future settles it. A future that is dropped outside of
+//! end without a result: the event that drops the future settles it. A future that is dropped outside of
 //! its color, unless the run was cut short: then the runtime drops what waits, when no core runs
 //! any more ([`crate::host::leftovers`]).
 
-use crate::ask::NoReply;
-use crate::ask::reply::{Cancel, Replies, ReplyCell};
+use crate::ask::JoinError;
+use crate::ask::cell::{JoinCell, Joined};
 use crate::event::node::Sort;
 use crate::gate::HoldId;
 use crate::host::holding::arrive;
@@ -70,24 +70,24 @@ pub(super) struct Body<F: Future> {
     /// Its events go through this hold.
     hold: Option<HoldId>,
     waiting: InColor<Option<Parked<F>>>,
-    /// What the future returns.
-    reply: ReplyCell<F::Output>,
+    /// The output of the future.
+    result: JoinCell<F::Output>,
 }
 
 /// What a task's first event has: the future, which is in a box or not.
 pub(super) struct First<F: Future, B> {
-    // Dropped in this order: the reply comes when the future is gone.
+    // Dropped in this order: the result comes when the future is gone.
     future: B,
     unanswered: Unanswered<F>,
 }
 
-/// Settles the reply of a task whose first event is dropped instead of run.
+/// Settles the result of a task whose first event is dropped instead of run.
 struct Unanswered<F: Future>(Option<Arc<Body<F>>>);
 
 impl<F: Future> Drop for Unanswered<F> {
     fn drop(&mut self) {
         if let Some(body) = self.0.take() {
-            body.reply.settle_without(NoReply::of_a_drop());
+            body.result.settle_without(JoinError::of_a_drop());
         }
     }
 }
@@ -181,7 +181,7 @@ where
             handler,
             hold,
             waiting: InColor::new(poster, color, None),
-            reply: ReplyCell::new(),
+            result: JoinCell::new(),
         })
     }
 
@@ -200,7 +200,7 @@ where
         // by an instruction that need not try again.
         let before = self.status.fetch_add(POLLED - SCHEDULED, Ordering::AcqRel);
         debug_assert!(before & SCHEDULED != 0 && before & (POLLED | OVER) == 0);
-        let mut result = Err(NoReply::Canceled);
+        let mut result = Err(JoinError::Canceled);
         let mut turns = InTurn::default();
         let mut future = Some(future);
         if before & CANCELED == 0 {
@@ -225,15 +225,15 @@ where
         cx.lend_while(|| turns.run(|| drop(future)));
         if turns.has_panicked() {
             // A value that came before the panic goes first, and may panic as well.
-            let value = std::mem::replace(&mut result, Err(NoReply::Panicked));
+            let value = std::mem::replace(&mut result, Err(JoinError::Panicked));
             turns.run(|| drop(value));
         }
-        // Wakes who waits, or drops what nobody waits for: code of the user's.
+        // Wakes a waiter, or drops the value of a detached task: user code.
         turns.run(|| {
-            self.reply.publish_first(cx);
+            self.result.publish_first(cx);
             match result {
-                Ok(value) => self.reply.settle(*value),
-                Err(none) => self.reply.settle_without(none),
+                Ok(value) => self.result.settle(*value),
+                Err(none) => self.result.settle_without(none),
             }
         });
         turns.end();
@@ -323,24 +323,15 @@ where
     }
 }
 
-impl<F> Cancel for Body<F>
+impl<F> Joined<F::Output> for Body<F>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    fn cancel(&self) {
-        self.reply.cancel();
-    }
-}
-
-impl<F> Replies<F::Output> for Body<F>
-where
-    F: Future<Output: Send + 'static> + Send + 'static,
-{
-    fn cell(&self) -> &ReplyCell<F::Output> {
-        &self.reply
+    fn cell(&self) -> &JoinCell<F::Output> {
+        &self.result
     }
 
-    fn cancel_task(self: Arc<Self>) {
+    fn cancel(self: Arc<Self>) {
         if self.status.load(Ordering::Relaxed) & OVER != 0 {
             return;
         }
@@ -362,9 +353,9 @@ impl<F: Future<Output: Send> + Send> Leftover for Body<F> {
     fn drop_after_the_end(&self, ended: &mut Ended<'_>) {
         let waiting = self.waiting.borrow_after_the_end(ended).take();
         let dropped = catching(|| drop(waiting));
-        self.reply.settle_without(match dropped {
-            Ok(()) => NoReply::Dropped,
-            Err(_) => NoReply::Panicked,
+        self.result.settle_without(match dropped {
+            Ok(()) => JoinError::Dropped,
+            Err(_) => JoinError::Panicked,
         });
         if let Err(panic) = dropped {
             resume_unwind(panic);

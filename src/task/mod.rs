@@ -2,19 +2,16 @@
 //!
 //! A task is a future that is polled by events of its color. [`body`] is what its wakers have, and
 //! says when it is polled; [`ambient`] is how code inside of it reaches the context; [`time`] are
-//! futures of time, [`blocking`] waits for blocking work. Here is what its owner has: a [`Task`],
-//! whose result comes as that of an event that was asked ([`crate::ask`]).
+//! futures of time. Here is how it is spawned: the caller gets a [`JoinHandle`], whose result comes
+//! as that of an event that was asked ([`crate::ask`]).
 
 pub(crate) mod ambient;
-#[cfg(not(loom))]
-pub(crate) mod blocking;
 mod body;
 #[cfg(not(loom))]
 pub(crate) mod time;
 
 use self::body::{Body, First, boxed_event, event};
-use crate::ask::{NoReply, Reply};
-use crate::callback::Callback;
+use crate::ask::{JoinError, JoinHandle};
 use crate::colored::Colored;
 use crate::event::node::Sort;
 use crate::gate::HoldId;
@@ -26,117 +23,7 @@ use crate::post::sealed;
 use crate::rejected::{Reason, Rejected};
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
-use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
-
-/// The handle of a future that a color runs; see [`Cx::spawn`].
-///
-/// What the future returns comes by [`then`](Self::then), [`recv`](Self::recv) or `.await`, as that
-/// of a [`Reply`], with [`NoReply`] if it panicked or the run was cut short.
-///
-/// Dropped, it cancels: the future is dropped in its color, at its next turn, unless it is over by
-/// then. So a task in the background that is to end with what it serves is kept by that.
-/// [`cancel`](Self::cancel) tells when the future is gone, [`detach`](Self::detach) lets it go on.
-#[must_use = "dropped, it cancels the task: `detach` lets it go on"]
-pub struct Task<T: Send + 'static> {
-    reply: Reply<T>,
-}
-
-impl<T: Send + 'static> Task<T> {
-    /// Lets the task go on, and drops what it returns, in its color.
-    pub fn detach(self) {
-        drop(self.into_reply());
-    }
-
-    /// Cancels the task as its drop does, and says when that is done: the reply comes when the
-    /// future was dropped. It is [`NoReply::Canceled`]; or what the future has returned, if it was
-    /// over before; or [`NoReply::Panicked`], if it has panicked, or panics when it is dropped.
-    ///
-    /// ```
-    /// use mely::{Color, NoReply, Runtime};
-    /// use std::sync::Arc;
-    /// let left = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     let file = Arc::new("what the task has open");
-    ///     let its = Arc::clone(&file);
-    ///     let task = cx.spawn(Color::from(7), async move {
-    ///         let _its = its;
-    ///         std::future::pending::<()>().await;
-    ///     });
-    ///     cx.spawn(Color::from(8), async move {
-    ///         assert_eq!(task.cancel().await, Err(NoReply::Canceled));
-    ///         finish.finish(Arc::strong_count(&file));
-    ///     })
-    ///     .detach();
-    /// })?;
-    /// assert_eq!(left, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn cancel(self) -> Reply<T> {
-        let reply = self.into_reply();
-        reply.cancel_task();
-        reply
-    }
-
-    /// Whether the task is over and its future gone: it has returned, has panicked, or was left by
-    /// a run that was cut short.
-    pub fn is_finished(&self) -> bool {
-        self.reply.cell().is_settled()
-    }
-
-    /// The reply alone: dropped, it does not cancel the task. For [`gather`](crate::gather), say.
-    pub fn into_reply(self) -> Reply<T> {
-        let Task { mut reply } = self;
-        reply.disown();
-        reply
-    }
-
-    /// What the future returns becomes an event of the callback's color; see [`Reply::then`].
-    pub fn then<F>(self, cx: &Cx, callback: Callback<F>)
-    where
-        F: FnOnce(&mut Cx, Result<T, NoReply>) + Send + 'static,
-    {
-        self.into_reply().then(cx, callback);
-    }
-
-    /// Waits for what the future returns; see [`Reply::recv`].
-    ///
-    /// # Errors
-    /// As [`Reply::recv`].
-    pub fn recv(&mut self) -> Result<T, NoReply> {
-        self.reply.recv()
-    }
-
-    /// Waits at most for this time; see [`Reply::recv_timeout`].
-    ///
-    /// # Errors
-    /// As [`Reply::recv_timeout`].
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<T, NoReply> {
-        self.reply.recv_timeout(timeout)
-    }
-
-    /// What the future has returned, if it has. Never waits.
-    pub fn try_recv(&mut self) -> Option<Result<T, NoReply>> {
-        self.reply.try_recv()
-    }
-}
-
-impl<T: Send + 'static> Future for Task<T> {
-    type Output = Result<T, NoReply>;
-
-    /// Ready with [`NoReply::Taken`] if it was before.
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.reply).poll(context)
-    }
-}
-
-impl<T: Send + 'static> fmt::Debug for Task<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
 
 /// A future of at most this many bytes lies in the task's first event until that runs. A larger one
 /// is not moved there and back.
@@ -149,14 +36,14 @@ fn make<F, B>(
     color: Color,
     hold: Option<HoldId>,
     future: B,
-) -> (Task<F::Output>, First<F, B>)
+) -> (JoinHandle<F::Output>, First<F, B>)
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let inner = Arc::clone(&poster.inner);
+    let runtime = Arc::as_ptr(&poster.inner).addr();
     let body = Body::<F>::new(poster, handler, color, hold);
-    let reply = Reply::of_task(Arc::<Body<F>>::clone(&body), &inner);
-    (Task { reply }, First::new(body, future))
+    let task = JoinHandle::of(Arc::<Body<F>>::clone(&body), runtime);
+    (task, First::new(body, future))
 }
 
 /// Spawns a task, or gives the future back.
@@ -165,7 +52,7 @@ fn spawn<P, F>(
     handler: Option<&'static Handler>,
     color: Color,
     future: F,
-) -> Result<Task<F::Output>, Rejected<F>>
+) -> Result<JoinHandle<F::Output>, Rejected<F>>
 where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -191,7 +78,7 @@ fn spawn_boxed<P, F>(
     handler: Option<&'static Handler>,
     color: Color,
     future: Box<F>,
-) -> Result<Task<F::Output>, Rejected<Box<F>>>
+) -> Result<JoinHandle<F::Output>, Rejected<Box<F>>>
 where
     P: sealed::Post + ?Sized,
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -244,7 +131,7 @@ where
 {
     let (task, first) = make(poster.clone(), None, color, None, Box::pin(future));
     drop(poster.post_own_until(Until::End, None, color, boxed_event(first)));
-    task.detach();
+    drop(task);
 }
 
 impl Cx {
@@ -268,16 +155,17 @@ impl Cx {
     /// them, as [`Cx::flush`] says of threads.
     ///
     /// Inside, [`with_cx`](crate::with_cx) gives the context. [`sleep`](crate::sleep),
-    /// [`timeout`](crate::timeout), [`Colored::call`], [`Reply`] and `Task` itself are futures.
+    /// [`timeout`](crate::timeout), [`Colored::call`] and [`JoinHandle`] are futures.
     ///
-    /// `let _ = cx.spawn(..)` drops the task, and so cancels it before its first poll.
+    /// The output of the future comes by the handle. Dropping the handle detaches the task, which
+    /// goes on. To end a task together with a value, keep its handle in the value, with
+    /// [`cancel_on_drop`](JoinHandle::cancel_on_drop).
     ///
-    /// A run does not end before its tasks, asked to or not: `Stats::tasks` counts those that wait.
-    /// They do not count towards [`Builder::events_max`](crate::Builder::events_max).
-    /// A task that would go on for ever listens to [`stopping`](crate::stopping), or is kept as a
-    /// [`Task`] by whoever needs it and dropped with that: no other task is in the background, not
-    /// for a run that ends when it is idle either. If the run is cut short, the futures that are
-    /// left are dropped.
+    /// A run does not end before its tasks, whether it was asked to stop or ends when it is idle:
+    /// `Stats::tasks` counts those that wait. They do not count towards
+    /// [`Builder::events_max`](crate::Builder::events_max). So a task that would go on for ever
+    /// listens to [`stopping`](crate::stopping), or is canceled. If the run is cut short, the futures
+    /// that are left are dropped.
     ///
     /// A panic of the future is one of the event that polled it, and what it panics with goes where
     /// that of any event goes; the task is over then. Who would rather have the payload than the
@@ -296,8 +184,7 @@ impl Cx {
     ///             sum += asked.await.unwrap_or(0);
     ///         }
     ///         finish.finish(sum);
-    ///     })
-    ///     .detach();
+    ///     });
     /// })?;
     /// assert_eq!(sum, 8 + 9 + 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -306,7 +193,7 @@ impl Cx {
     /// # Panics
     /// At the builder's limit of queued events; see [`try_spawn`](Self::try_spawn).
     #[track_caller]
-    pub fn spawn<F>(&self, color: Color, future: F) -> Task<F::Output>
+    pub fn spawn<F>(&self, color: Color, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -317,7 +204,11 @@ impl Cx {
     ///
     /// # Errors
     /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
-    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
+    pub fn try_spawn<F>(
+        &self,
+        color: Color,
+        future: F,
+    ) -> Result<JoinHandle<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -331,7 +222,7 @@ impl Handler {
     /// # Panics
     /// As [`Cx::spawn`].
     #[track_caller]
-    pub fn spawn<F>(&'static self, cx: &Cx, color: Color, future: F) -> Task<F::Output>
+    pub fn spawn<F>(&'static self, cx: &Cx, color: Color, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -344,7 +235,11 @@ impl Poster {
     ///
     /// # Errors
     /// As [`Post::try_post`](crate::Post::try_post).
-    pub fn try_spawn<F>(&self, color: Color, future: F) -> Result<Task<F::Output>, Rejected<F>>
+    pub fn try_spawn<F>(
+        &self,
+        color: Color,
+        future: F,
+    ) -> Result<JoinHandle<F::Output>, Rejected<F>>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -361,8 +256,8 @@ impl Hold {
     /// ([`Colored::call`] of a state in that color, say): it reaches the color's state by
     /// [`with_cx`](crate::with_cx).
     ///
-    /// Also at the limit of queued events. Dropping the task cancels it, and the color goes on when
-    /// the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
+    /// Also at the limit of queued events. If the task is [canceled](JoinHandle::cancel), the color
+    /// goes on when the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
     /// left of the future runs between the other events of the color then.
     ///
     /// ```
@@ -378,7 +273,7 @@ impl Hold {
     ///             sleep(Duration::from_millis(2)).await;
     ///             first.lock().unwrap().push("first answered");
     ///         };
-    ///         cx.hold().until(answer).detach();
+    ///         cx.hold().until(answer);
     ///     });
     ///     cx.post(connection, move |cx| {
     ///         second.lock().unwrap().push("second begun");
@@ -388,7 +283,7 @@ impl Hold {
     /// assert_eq!(*log.lock().unwrap(), ["first answered", "second begun"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn until<F>(self, future: F) -> Task<F::Output>
+    pub fn until<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -400,7 +295,7 @@ impl Hold {
         }
     }
 
-    fn until_ready<F>(self, future: F) -> Task<F::Output>
+    fn until_ready<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -421,7 +316,8 @@ impl Hold {
 
 impl<T: Send + 'static> Colored<T> {
     /// Calls `f` with the state, in an event of its color, and returns what `f` returns: for
-    /// futures, of whatever color or runtime. Posted at the first poll.
+    /// futures, of whatever color or runtime. Posted at the first poll. If the future is dropped
+    /// before the event has begun, the event is canceled.
     ///
     /// A task of the state's own color needs no event for it: see [`with_cx`](crate::with_cx).
     ///
@@ -435,33 +331,32 @@ impl<T: Send + 'static> Colored<T> {
     ///             *total
     ///         });
     ///         finish.finish(called.await);
-    ///     })
-    ///     .detach();
+    ///     });
     /// })?;
     /// assert_eq!(total, Ok(42));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`NoReply::Panicked`] if `f` panics, or the state is poisoned. [`NoReply::Full`] at the
-    /// builder's limit of queued events. [`NoReply::Dropped`] if the runtime of the state takes no
+    /// [`JoinError::Panicked`] if `f` panics, or the state is poisoned. [`JoinError::Full`] at the
+    /// builder's limit of queued events. [`JoinError::Dropped`] if the runtime of the state takes no
     /// more posts from here, or its run is cut short.
-    pub async fn call<R, F>(&self, f: F) -> Result<R, NoReply>
+    pub async fn call<R, F>(&self, f: F) -> Result<R, JoinError>
     where
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
         match self.try_ask(self.poster(), f) {
-            Ok(reply) => reply.await,
+            Ok(called) => called.cancel_on_drop().await,
             Err(Rejected {
                 reason: Reason::Full,
                 ..
-            }) => Err(NoReply::Full),
+            }) => Err(JoinError::Full),
             Err(Rejected {
                 reason: Reason::Ended,
                 ..
-            }) => Err(NoReply::Dropped),
-            Err(Rejected { .. }) => Err(NoReply::Panicked),
+            }) => Err(JoinError::Dropped),
+            Err(Rejected { .. }) => Err(JoinError::Panicked),
         }
     }
 }

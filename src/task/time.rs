@@ -32,7 +32,7 @@ static SLEEP: Handler = Handler::new("mely: sleep");
 ///     cx.spawn(Color::from(7), async move {
 ///         sleep(Duration::from_millis(2)).await;
 ///         finish.finish(mely::with_cx(|cx| cx.now() - begun));
-///     }).detach();
+///     });
 /// })?;
 /// assert!(slept >= Duration::from_millis(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -20,7 +20,7 @@ pub(crate) mod states;
 
 use self::states::sealed::{Handles, TakeHandles, ToHandles};
 use self::states::{Helds, InColors, StatePlace, States};
-use crate::ask::{Asked, Reply, run_asked};
+use crate::ask::{Asked, JoinHandle, run_asked};
 use crate::event::node::Sort;
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
@@ -298,7 +298,7 @@ where
     }
 }
 
-fn ask_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+fn ask_all<S, R, F>(states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
 where
     S: States,
     R: Send + 'static,
@@ -313,9 +313,9 @@ where
             });
         }
     };
-    let (asked, reply) = Asked::new(&target.inner);
+    let (asked, handle) = Asked::new(&target.inner);
     post::<S, R, F>(target, Some(asked), f)?;
-    Ok(reply)
+    Ok(handle)
 }
 
 impl Cx {
@@ -385,7 +385,7 @@ impl Cx {
     /// # Panics
     /// As [`with_all`](Self::with_all).
     #[track_caller]
-    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
+    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
     where
         S: States,
         R: Send + 'static,
@@ -414,7 +414,7 @@ impl Poster {
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_ask_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+    pub fn try_ask_all<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         S: States,
         R: Send + 'static,

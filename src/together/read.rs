@@ -9,7 +9,7 @@
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
 use super::{IfPoisoned, StatesByColor, Target};
-use crate::ask::{Asked, Reply, run_asked};
+use crate::ask::{Asked, JoinHandle, run_asked};
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
 use crate::post::{Post, until_of};
@@ -134,7 +134,7 @@ where
     }
 }
 
-fn ask_read_all<S, R, F>(states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+fn ask_read_all<S, R, F>(states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
 where
     S: ReadStates,
     R: Send + 'static,
@@ -149,9 +149,9 @@ where
             });
         }
     };
-    let (asked, reply) = Asked::new(&target.inner);
+    let (asked, handle) = Asked::new(&target.inner);
     post_all::<S, R, F>(target, Some(asked), f)?;
-    Ok(reply)
+    Ok(handle)
 }
 
 /// Who reads one state, and needs nothing in common with other events.
@@ -260,30 +260,30 @@ impl<T: Send + Sync + 'static> Colored<T> {
     /// # Panics
     /// As [`post`](Self::post).
     #[track_caller]
-    pub fn ask_read<R, F>(&self, cx: &Cx, f: F) -> Reply<R>
+    pub fn ask_read<R, F>(&self, cx: &Cx, f: F) -> JoinHandle<R>
     where
         R: Send + 'static,
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
-        let (asked, reply) = Asked::new(&self.poster().inner);
+        let (asked, handle) = Asked::new(&self.poster().inner);
         cx.surely(|| self.post_read(cx, f, Some(asked)));
-        reply
+        handle
     }
 
     /// As [`ask_read`](Self::ask_read), by whatever can post, or gives the closure back.
     ///
     /// # Errors
     /// As [`try_read`](Self::try_read).
-    pub fn try_ask_read<P, R, F>(&self, by: &P, f: F) -> Result<Reply<R>, Rejected<F>>
+    pub fn try_ask_read<P, R, F>(&self, by: &P, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         P: Post + ?Sized,
         R: Send + 'static,
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
         let f = self.unless_poisoned(f)?;
-        let (asked, reply) = Asked::new(&self.poster().inner);
+        let (asked, handle) = Asked::new(&self.poster().inner);
         self.post_read(by, f, Some(asked))?;
-        Ok(reply)
+        Ok(handle)
     }
 
     fn post_read<P, R, F>(&self, by: &P, f: F, asked: Option<Asked<R>>) -> Result<(), Rejected<F>>
@@ -355,7 +355,7 @@ impl Cx {
     /// # Panics
     /// As [`with_all`](Self::with_all).
     #[track_caller]
-    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> Reply<R>
+    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
     where
         S: ReadStates,
         R: Send + 'static,
@@ -383,7 +383,7 @@ impl Poster {
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<Reply<R>, Rejected<F>>
+    pub fn try_ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         S: ReadStates,
         R: Send + 'static,

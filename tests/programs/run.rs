@@ -8,9 +8,9 @@ use mely::sim::SimError;
 use mely::sim::{self, Step};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Backlog, Blocking, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, NoReply,
-    OnPanic, PanicReport, Permit, Post, Poster, Rejected, RunError, Runtime, Shed, Task, sleep,
-    with_cx, yield_now,
+    Backlog, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinError, JoinHandle,
+    OnPanic, PanicReport, Permit, Post, Poster, Rejected, RunError, Runtime, Shed, sleep, with_cx,
+    yield_now,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -40,7 +40,8 @@ static TABLE: [Handler; HANDLERS] = [
 
 type Room = Arc<Mutex<Option<(usize, Permit<()>)>>>;
 type Timers = Arc<Mutex<Vec<(Id, Color, Timer)>>>;
-type Tasks = Arc<Mutex<Vec<(Stage, Task<()>)>>>;
+type Works = Arc<Mutex<Vec<(Color, Vec<Act>, JoinHandle<()>)>>>;
+type Tasks = Arc<Mutex<Vec<(Stage, JoinHandle<()>)>>>;
 type Holds = Arc<Mutex<Vec<(HoldId, Hold)>>>;
 
 #[derive(Clone)]
@@ -50,7 +51,8 @@ struct Judge {
     /// Those that are out.
     holds: Holds,
     kept: Arc<Mutex<Vec<Poster>>>,
-    works: Arc<Mutex<Vec<(Id, Blocking)>>>,
+    /// Works whose results are not wanted before they are canceled.
+    works: Works,
     tasks: Tasks,
     /// Where a number of events may wait; empty if a post that finds the runtime full panics, which
     /// would poison their states.
@@ -276,6 +278,14 @@ impl Body {
         self.judge.model().accept(Some(self.id), id);
     }
 
+    /// The result of blocking work comes, whatever it is.
+    fn result_of(&self, cx: &Cx, color: Color, acts: Vec<Act>, work: JoinHandle<()>) {
+        let body = self.offer(color, Way::Result, acts);
+        self.accepted(body.id);
+        let result = move |cx: &mut Cx, _| body.run(cx);
+        work.then(cx, Callback::anonymous_value(color, result));
+    }
+
     fn post(&self, cx: &mut Cx, handler: usize, color: Color, acts: Vec<Act>) {
         let body = self.offer(color, Way::Posted, acts);
         let id = body.id;
@@ -397,7 +407,7 @@ impl Body {
                 let (color, to) = (Color::from(color), Color::from(to));
                 let body = self.offer(color, Way::Posted, acts);
                 let id = body.id;
-                let reply = cx.ask(color, move |cx| {
+                let asked = cx.ask(color, move |cx| {
                     body.run(cx);
                     id
                 });
@@ -406,24 +416,21 @@ impl Body {
                 let told = self.offer(to, Way::Result, Vec::new());
                 self.accepted(told.id);
                 let callback = move |cx: &mut Cx, reply| {
-                    if !(reply == Ok(id) || reply == Err(NoReply::Panicked)) {
+                    if !(reply == Ok(id) || reply == Err(JoinError::Panicked)) {
                         let what = format!("event {id} has replied {reply:?}");
                         told.judge.model().fail(what);
                     }
                     told.run(cx);
                 };
-                reply.then(cx, Callback::anonymous_value(to, callback));
+                asked.then(cx, Callback::anonymous_value(to, callback));
             }
             Act::Blocking(color, acts) => {
                 let color = Color::from(color);
-                let body = self.offer(color, Way::Result, acts);
-                let id = body.id;
-                let result = move |cx: &mut Cx, ()| body.run(cx);
-                match cx.try_blocking(|| (), Callback::anonymous_value(color, result)) {
-                    Ok(work) => {
-                        self.accepted(id);
-                        self.judge.works.lock().unwrap().push((id, work));
+                match cx.try_blocking(|| ()) {
+                    Ok(work) if color.value().is_multiple_of(2) => {
+                        self.judge.works.lock().unwrap().push((color, acts, work));
                     }
+                    Ok(work) => self.result_of(cx, color, acts, work),
                     Err(Rejected {
                         reason: Reason::BlockingFull,
                         ..
@@ -437,17 +444,17 @@ impl Body {
                     return;
                 }
                 let at = which % works.len();
-                let (id, work) = works.swap_remove(at);
+                let (color, acts, work) = works.swap_remove(at);
                 drop(works);
-                if work.cancel() {
-                    self.judge.model().cancel(id);
-                }
+                work.cancel();
+                // Canceled or not, it comes.
+                self.result_of(cx, color, acts, work);
             }
             Act::Spawn(color, stages) => {
                 let color = Color::from(color);
                 let (stage, future) = self.task(color, Way::Posted, Way::Result, stages);
                 let id = *stage.id.lock().unwrap();
-                let task = cx.spawn(color, future);
+                let task = cx.spawn(color, future).cancel_on_drop();
                 self.accepted(id);
                 self.judge.tasks.lock().unwrap().push((stage, task));
             }
@@ -462,6 +469,7 @@ impl Body {
                     future.await;
                     drop(over);
                 });
+                let task = task.cancel_on_drop();
                 self.judge.tasks.lock().unwrap().push((stage, task));
             }
             Act::DropTask(which) => {
@@ -513,7 +521,7 @@ impl Body {
                     let room = bounded.reserve().await;
                     with_cx(|cx| last.run_with(cx, which, room));
                 };
-                cx.spawn(color, task).detach();
+                cx.spawn(color, task);
                 self.accepted(ids.0);
                 self.accepted(ids.1);
             }
@@ -671,7 +679,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
         let stalled = step == Step::Stalled;
         match step {
             Step::Ended if !panics_matter() && latest_kept().is_some() => {
-                return Err("ended in spite of a strong poster".into());
+                return Err("ended in spite of a keep-alive".into());
             }
             Step::Ended => break,
             Step::Stalled if !judge.holds.lock().unwrap().is_empty() => judge.let_all_go(),
@@ -723,7 +731,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
                         reason: Reason::Ended,
                         ..
                     }) if !panics_matter() => {
-                        return Err("refused in spite of a strong poster".into());
+                        return Err("refused in spite of a keep-alive".into());
                     }
                     Err(refused) => drop(refused),
                 }

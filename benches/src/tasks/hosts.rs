@@ -2,7 +2,7 @@
 
 use crate::machine;
 use crate::schedulers::NO_WATCHDOG;
-use mely::{Color, Colored, Cores, NoReply, Runtime, with_cx};
+use mely::{Color, Colored, Cores, JoinError, Runtime, with_cx};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -70,7 +70,7 @@ pub(super) enum Mely {
 }
 
 impl Host for Mely {
-    type Task<T: Send + 'static> = mely::Task<T>;
+    type Task<T: Send + 'static> = mely::JoinHandle<T>;
 
     fn run<F>(self, cores: usize, future: F) -> Result<F::Output, String>
     where
@@ -83,13 +83,13 @@ impl Host for Mely {
         let runtime = builder.build().map_err(|error| error.to_string())?;
         let result = runtime.run_until(move |cx, finish| {
             let all = async move { finish.finish(future.await) };
-            cx.spawn(Color::new(FIRST_COLOR), all).detach();
+            cx.spawn(Color::new(FIRST_COLOR), all);
         });
         result.map_err(|error| error.to_string())
     }
 
     #[inline]
-    fn spawn<F>(self, place: u64, future: F) -> mely::Task<F::Output>
+    fn spawn<F>(self, place: u64, future: F) -> mely::JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
@@ -101,14 +101,14 @@ impl Host for Mely {
     }
 
     #[inline]
-    async fn join<T: Send + 'static>(task: mely::Task<T>) -> T {
-        let result: Result<T, NoReply> = task.await;
+    async fn join<T: Send + 'static>(task: mely::JoinHandle<T>) -> T {
+        let result: Result<T, JoinError> = task.await;
         result.expect("no task panics")
     }
 
     #[inline]
-    fn detach<T: Send + 'static>(task: mely::Task<T>) {
-        task.detach();
+    fn detach<T: Send + 'static>(task: mely::JoinHandle<T>) {
+        drop(task);
     }
 
     #[inline]

@@ -81,8 +81,11 @@ fn keep_alive(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
             fail("a runtime that is kept alive has ended");
         }
     };
-    let done = Callback::anonymous_value(color, |_cx: &mut Cx, ()| ());
-    let _refused = cx.try_blocking(work, done);
+    if let Ok(given) = cx.try_blocking(work)
+        && rng.bool()
+    {
+        given.then(cx, Callback::anonymous_value(color, |_cx: &mut Cx, _| ()));
+    }
 }
 
 /// A new `Colored` in the place of another, whose handle is dropped: the last one, or not.
@@ -360,12 +363,13 @@ pub(crate) fn hold(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastran
             drop(hold);
         }
         1 => {
-            let answer = hold.on_value(move |cx, ()| last(cx));
-            let _refused = cx.try_blocking(|| (), answer);
+            let answer = hold.on_value(move |cx, _| last(cx));
+            if let Ok(given) = cx.try_blocking(|| ()) {
+                given.then(cx, answer);
+            }
         }
         2 => {
-            let done = Callback::anonymous_value(other, |_cx: &mut Cx, ()| ());
-            let _refused = cx.try_blocking(move || hold.resume(last), done);
+            let _refused = cx.try_blocking(move || hold.resume(last));
         }
         3 => {
             hold.resume_after(cx, Duration::from_micros(rng.u64(..300)), last);
@@ -419,21 +423,22 @@ fn stages(
                 }
                 _ => {
                     // Woken by a thread that is no core, if it is not refused.
-                    let color = never_held(&mut rng);
                     let (sender, receiver) = oneshot::channel();
-                    let done = Callback::anonymous_value(color, |_cx: &mut Cx, ()| ());
                     let tell = move || {
                         let _gone = sender.send(());
                     };
-                    let _refused = with_cx(|cx| cx.try_blocking(tell, done).is_err());
-                    let _told = receiver.await;
+                    let given = with_cx(|cx| cx.try_blocking(tell));
+                    match given {
+                        Ok(given) if rng.bool() => drop(given.cancel_on_drop().await),
+                        _ => drop(receiver.await),
+                    }
                 }
             }
         }
     }
 }
 
-/// A task, which is left alone, dropped at once, or given to whoever drops it.
+/// A task, which is detached, canceled at once, or given to a later act that cancels it.
 fn task(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
     let Some(ticket) = Ticket::loose(world) else {
         return;
@@ -447,9 +452,13 @@ fn task(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
         return;
     };
     match rng.u32(..4) {
-        0 => drop(task),
-        1 => world.sides[at.side].tasks.lock().unwrap().push(task),
-        _ => task.detach(),
+        0 => task.cancel(),
+        1 => world.sides[at.side]
+            .tasks
+            .lock()
+            .unwrap()
+            .push(task.cancel_on_drop()),
+        _ => drop(task),
     }
 }
 
@@ -466,12 +475,16 @@ fn hold_until(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rn
         stages.await;
     });
     match rng.u32(..3) {
-        0 => world.sides[at.side].tasks.lock().unwrap().push(task),
-        _ => task.detach(),
+        0 => world.sides[at.side]
+            .tasks
+            .lock()
+            .unwrap()
+            .push(task.cancel_on_drop()),
+        _ => drop(task),
     }
 }
 
-/// Drops some task, of whatever color, over or not.
+/// Cancels some task, of whatever color, over or not.
 fn drop_task(world: &Arc<World>, at: Place) {
     let task = world.sides[at.side].tasks.lock().unwrap().pop();
     drop(task);

@@ -113,9 +113,8 @@ pub(crate) fn use_bound(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fa
                 with_cx(|cx| bound.post(cx, room, ticket));
             });
             match task {
-                Ok(task) if rng.bool() => side.tasks.lock().unwrap().push(task),
-                Ok(task) => task.detach(),
-                Err(_) => {}
+                Ok(task) if rng.bool() => side.tasks.lock().unwrap().push(task.cancel_on_drop()),
+                Ok(_) | Err(_) => {}
             }
         }
     }

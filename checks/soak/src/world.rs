@@ -6,7 +6,7 @@ use crate::options::Plant;
 use crate::order::Cell;
 use crate::ticket::{Book, Ticket};
 use mely::net::{Listener, Timer};
-use mely::{Color, Colored, Poster, Task};
+use mely::{Color, Colored, JoinHandle, Poster};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -40,8 +40,8 @@ pub(crate) struct Side {
     pub(crate) states: Vec<Mutex<Option<Colored<State>>>>,
     pub(crate) timers: Mutex<Vec<Timer>>,
     pub(crate) bounds: OnceLock<Vec<Arc<Bound>>>,
-    /// Of tasks, for whoever drops them.
-    pub(crate) tasks: Mutex<Vec<Task<()>>>,
+    /// Handles that cancel their tasks when they are dropped.
+    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a `Colored` holds.

@@ -21,6 +21,8 @@ mod event_source;
 #[cfg(loom)]
 mod holds;
 #[cfg(loom)]
+mod joins;
+#[cfg(loom)]
 mod keep_alive;
 #[cfg(loom)]
 mod migration;

@@ -65,7 +65,7 @@ fn wake_and_stop() {
         let mut core = world.core(0);
         let signal = Signal::new();
         let future = answers(signal.clone(), RUNS, oracle.event(1, 0));
-        world.poster().try_spawn(RUNS, future).unwrap().detach();
+        world.poster().try_spawn(RUNS, future).unwrap();
         let driven = thread::spawn(move || core.drive());
         let waking = thread::spawn(move || signal.give());
         world.stop();
@@ -91,7 +91,7 @@ fn wake_and_steal() {
         let (mut here, there) = (world.core(0), world.core(1));
         let signal = Signal::new();
         let future = answers(signal.clone(), MOVES, oracle.event(1, 0));
-        world.poster().try_spawn(MOVES, future).unwrap().detach();
+        world.poster().try_spawn(MOVES, future).unwrap();
         oracle
             .event(0, 0)
             .post_from(&world.poster(), &WORTHY, MOVES);
@@ -128,7 +128,7 @@ fn drop_and_wake() {
         let task = world.poster().try_spawn(RUNS, both).unwrap();
         let driven = thread::spawn(move || core.drive());
         let waking = thread::spawn(move || signal.give());
-        drop(task);
+        drop(task.cancel_on_drop());
         world.stop();
         waking.join().unwrap();
         driven.join().unwrap();

@@ -34,7 +34,7 @@
 //!
 //! async fn ask(addr: SocketAddr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
 //!     let (mut sender, connection) = client::conn::http1::handshake(connect(addr).await?).await?;
-//!     with_cx(|cx| cx.spawn(cx.color(), connection).detach());
+//!     with_cx(|cx| cx.spawn(cx.color(), connection));
 //!     let request = Request::get("/").body(Full::<Bytes>::default())?;
 //!     let answer = sender.send_request(request).await?;
 //!     Ok(answer.into_body().collect().await?.to_bytes())
@@ -44,7 +44,7 @@
 //!     let on_accept = ACCEPT.on_each(Color::from(1), |cx, incoming: std::io::Result<_>| {
 //!         let Ok(incoming) = incoming else { return };
 //!         let stream = mely::net::Incoming::open_unique(incoming);
-//!         cx.spawn(stream.color(), serve(stream)).detach();
+//!         cx.spawn(stream.color(), serve(stream));
 //!     });
 //!     let listener = cx.listen(([127, 0, 0, 1], 0).into(), Acceptors::PerCore, on_accept);
 //!     let listener = match listener {
@@ -53,7 +53,7 @@
 //!     };
 //!     let addr = listener.local_addr();
 //!     listener.detach();
-//!     cx.spawn(Color::from(2), async move { finish.finish(ask(addr).await) }).detach();
+//!     cx.spawn(Color::from(2), async move { finish.finish(ask(addr).await) });
 //! })?;
 //! assert_eq!(answer.unwrap(), "hello");
 //! # Ok::<(), Box<dyn Error>>(())
