@@ -10,9 +10,10 @@
 //! Every event, the flood's as well, takes `WORK`. The share of the flood is what one more color
 //! takes of a full load, and what waits before an event of its own color.
 
-use mely::{
-    Backlog, Bounded, Color, Colored, Cores, Cx, Handler, OnPanic, Poster, Runtime, with_cx,
-};
+use mely::runtime::OnPanic;
+use mely::state::{Backlog, Bounded};
+use mely::task::with_cx;
+use mely::{Color, Colored, Cores, Cx, Handler, Poster, Runtime};
 use mely_bench::measure::Spread;
 use mely_bench::options::Options;
 use std::error::Error;

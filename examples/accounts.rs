@@ -5,7 +5,8 @@
 //! first takes the money in the color of the giver, the second brings it in the color of the taker.
 //! Money is neither made nor lost.
 
-use mely::{Color, Colored, Cx, Finish, Handler, Poster, Runtime};
+use mely::runtime::Finish;
+use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
 use std::sync::Arc;
 
 static WITHDRAW: Handler = Handler::new("withdraw");

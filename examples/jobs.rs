@@ -8,7 +8,9 @@
 //! and SIGTERM no more jobs are accepted, and those that were have some time to finish. Whatever
 //! becomes of a job is told: refused or not done; or accepted, and then done or not done.
 
-use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Poster, Runtime, timeout, with_cx};
+use mely::state::{Backlog, Bounded};
+use mely::task::{timeout, with_cx};
+use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};

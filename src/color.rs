@@ -32,7 +32,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 /// the order they were posted.
 ///
 /// Any 64-bit value makes a color: a file descriptor, a document id, an address. A
-/// [`UniqueColor`](crate::UniqueColor) is none of these, whatever its value.
+/// [`UniqueColor`](crate::state::UniqueColor) is none of these, whatever its value.
 ///
 /// ```
 /// use mely::Color;

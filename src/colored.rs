@@ -39,7 +39,7 @@ use std::thread::panicking;
 /// [`with`](Self::with) and the `try_` calls are refused with [`Reason::Poisoned`](crate::Reason::Poisoned). The other
 /// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
 /// panic without running their closures. These panics are reported and counted, and a caller that
-/// asked gets [`JoinError::Panicked`](crate::JoinError::Panicked). Other events of the color run. The
+/// asked gets [`JoinError::Panicked`](crate::task::JoinError::Panicked). Other events of the color run. The
 /// program ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons
 /// nothing.
 ///
@@ -163,7 +163,7 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Returns a handle of the same state whose events run under `handler`: they have its
-    /// annotations, and its name in the [`Profile`](crate::Profile). It costs as much as a clone,
+    /// annotations, and its name in the [`Profile`](crate::metrics::Profile). It costs as much as a clone,
     /// so keep it where much is posted.
     ///
     /// ```
@@ -233,7 +233,7 @@ impl<T: Send + 'static> Colored<T> {
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
     /// `by` is of another.
     ///
-    /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
+    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is poisoned.
     ///
     /// # Panics
     /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another
@@ -277,7 +277,7 @@ impl<T: Send + 'static> Colored<T> {
     /// it will return: a [`JoinHandle`] with a [`Cx`], else a `Result` that gives the closure back.
     ///
     /// If the state is poisoned the event panics, and the result is
-    /// [`JoinError::Panicked`](crate::JoinError::Panicked).
+    /// [`JoinError::Panicked`](crate::task::JoinError::Panicked).
     ///
     /// # Panics
     /// As [`post`](Self::post).
@@ -368,7 +368,7 @@ impl<T: Send + 'static> Colored<T> {
     /// A callback that runs `f` with the state, in its color and under `handler`. It holds a
     /// handle.
     ///
-    /// The event panics, with all that [`OnPanic`](crate::OnPanic) says, if the state is poisoned.
+    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is poisoned.
     ///
     /// ```
     /// use mely::{Color, Colored, Handler, Runtime};

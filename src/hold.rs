@@ -29,7 +29,7 @@ use std::time::Duration;
 ///
 /// `Send` and `Sync`: it goes to whoever will know the answer. Dropped without
 /// [`resume`](Self::resume), it lets the color go on, and counts in
-/// [`CoreStats::holds_dropped`](crate::CoreStats::holds_dropped).
+/// [`CoreStats::holds_dropped`](crate::metrics::CoreStats::holds_dropped).
 ///
 /// Posting *through* the hold (`hold.try_post(hold.color(), ..)`, or wherever `&impl Post` is asked
 /// for, as in `colored.try_post(&hold, ..)`) goes past what waits: such an event runs while the hold is out,
@@ -100,7 +100,8 @@ impl Cx {
     /// stays out until then. So a pipeline of requests is answered in the order of the requests:
     ///
     /// ```
-    /// use mely::{Color, Runtime, sleep};
+    /// use mely::task::sleep;
+    /// use mely::{Color, Runtime};
     /// use std::sync::{Arc, Mutex};
     /// use std::time::Duration;
     /// let answered = Arc::new(Mutex::new(Vec::new()));

@@ -222,7 +222,7 @@ mod tests {
         R: Send + 'static,
         F: FnOnce(&mut Cx) -> R + Send + 'static,
     {
-        let event = move |cx: &mut Cx, finish: crate::Finish<R>| {
+        let event = move |cx: &mut Cx, finish: crate::runtime::Finish<R>| {
             cx.post(color, move |cx| finish.finish(f(cx)));
         };
         simulation.run_until(event).unwrap()

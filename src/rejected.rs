@@ -60,7 +60,7 @@ pub enum Reason {
     /// [`Builder::events_max`](crate::Builder::events_max).
     Full,
     /// The limit of this color, queue or connection is reached: the number of events of a
-    /// [`Bounded`](crate::Bounded), of callbacks that wait for it, or the bytes of
+    /// [`Bounded`](crate::state::Bounded), of callbacks that wait for it, or the bytes of
     /// [`Stream::set_write_limit`](crate::net::Stream::set_write_limit).
     NoRoom,
     /// All threads for blocking work are busy, and their queue is full:

@@ -9,11 +9,10 @@ use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
 use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connect_within};
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
+use mely::runtime::{OnPanic, Stage};
 use mely::sim::{Simulation, Step};
-use mely::{
-    Callback, Color, Cores, Cx, Handler, OnPanic, Reason, RunError, Runtime, Stage, sleep,
-    stopping, with_cx,
-};
+use mely::task::{sleep, stopping, with_cx};
+use mely::{Callback, Color, Cores, Cx, Handler, Reason, RunError, Runtime};
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};

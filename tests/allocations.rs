@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Bound, cores};
-use mely::{Backlog, Bounded, Color, Colored, Cx, Runtime, with_cx, yield_now};
+use mely::state::{Backlog, Bounded};
+use mely::task::{with_cx, yield_now};
+use mely::{Color, Colored, Cx, Runtime};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::future::Future;

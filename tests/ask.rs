@@ -5,11 +5,10 @@ mod common;
 use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
+use mely::runtime::OnPanic;
 use mely::sim::Step;
-use mely::{
-    Callback, Color, Colored, Cx, Handler, JoinError, JoinHandle, OnPanic, Rejected, Runtime,
-    join_all,
-};
+use mely::task::{JoinError, join_all};
+use mely::{Callback, Color, Colored, Cx, Handler, JoinHandle, Rejected, Runtime};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,11 +5,10 @@ mod common;
 use common::{Alive, Bound, LONG, Payload, child_passes, cores, eventually};
 use mely::Post;
 use mely::Reason;
+use mely::runtime::OnPanic;
 use mely::sim::Step;
-use mely::{
-    Color, Cores, Cx, Handler, JoinError, JoinHandle, OnPanic, Poster, Rejected, RunError, Runtime,
-    join_all,
-};
+use mely::task::{JoinError, join_all};
+use mely::{Color, Cores, Cx, Handler, JoinHandle, Poster, Rejected, RunError, Runtime};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -5,10 +5,9 @@ mod common;
 use common::{Alive, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
-use mely::{
-    Backlog, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Permit, Poster, Rejected,
-    RunError, Runtime, Shed, sleep, with_cx,
-};
+use mely::state::{Backlog, Bounded, Permit, Shed};
+use mely::task::{sleep, with_cx};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Poster, Rejected, RunError, Runtime};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -425,7 +424,7 @@ fn a_task_that_finds_its_room_posts_after_what_the_events_before_have_posted() {
 #[test]
 fn a_panic_takes_no_room() {
     let _bound = common::Bound::new("a panic takes no room");
-    let builder = cores(2).on_panic(mely::OnPanic::DropEvent);
+    let builder = cores(2).on_panic(mely::runtime::OnPanic::DropEvent);
     let run = beside(builder.build().unwrap(), |poster| {
         let full = bounded(poster, 1, ());
         full.try_post(poster, |_, _| panic!("on purpose")).unwrap();
@@ -998,7 +997,7 @@ fn a_waker_that_panics_hits_no_other_event() {
     }
     let _bound = common::Bound::new("a waker that panics");
     let (tell, told) = channel();
-    let builder = cores(1).on_panic(mely::OnPanic::DropEvent);
+    let builder = cores(1).on_panic(mely::runtime::OnPanic::DropEvent);
     let builder = builder.panic_hook(move |report| tell.send(report.clone()).unwrap());
     let run = beside(builder.build().unwrap(), move |poster| {
         let full = bounded(poster, 1, 0);
@@ -1033,7 +1032,7 @@ fn a_callback_that_panics_when_dropped_hits_no_other_event() {
     }
     let _bound = common::Bound::new("a callback that panics when dropped");
     let (tell, told) = channel();
-    let builder = cores(1).on_panic(mely::OnPanic::DropEvent);
+    let builder = cores(1).on_panic(mely::runtime::OnPanic::DropEvent);
     let builder = builder.panic_hook(move |report| tell.send(report.clone()).unwrap());
     let run = beside(builder.build().unwrap(), move |poster| {
         let full = bounded(poster, 1, 0);
@@ -1210,7 +1209,7 @@ fn what_is_shed_and_refused_is_counted() {
         .exit_when_idle(true);
     let mut simulation = builder.simulate(7).unwrap();
     let poster = simulation.poster();
-    let counts = |stats: mely::Stats| (stats.events_shed, stats.events_refused);
+    let counts = |stats: mely::metrics::Stats| (stats.events_shed, stats.events_refused);
     assert_eq!(counts(simulation.stats()), (0, 0));
     let state = Colored::new(&poster, COLOR, ());
     let one = Bounded::new(state.clone(), Backlog::events(4).shed_deeper_than(0));

@@ -5,10 +5,9 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::net::{Incoming, Listener, RecvBuf, SendBuf, Stream, Timer};
-use mely::{
-    Callback, Color, Colored, Cx, Finish, Handler, Poster, Reason, Rejected, RunError, Runtime,
-    UniqueColor,
-};
+use mely::runtime::Finish;
+use mely::state::UniqueColor;
+use mely::{Callback, Color, Colored, Cx, Handler, Poster, Reason, Rejected, RunError, Runtime};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -75,7 +74,7 @@ mod auto_traits {
         sync::<SendBuf>();
         send::<Callback<fn()>>();
         send::<mely::RunError>();
-        send::<mely::Stats>();
+        send::<mely::metrics::Stats>();
     }
 }
 
@@ -296,7 +295,7 @@ fn callbacks_with_the_state() {
     let panics = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&panics);
     let runtime = cores(1)
-        .on_panic(mely::OnPanic::DropEvent)
+        .on_panic(mely::runtime::OnPanic::DropEvent)
         .panic_hook(move |panic| seen.lock().unwrap().push(panic.handler))
         .build()
         .unwrap();

@@ -1,8 +1,9 @@
 //! How long an event waits, in the virtual time of simulated runs.
 
 use mely::Post;
+use mely::runtime::Stealing;
 use mely::sim;
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime, Stealing};
+use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

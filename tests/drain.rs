@@ -5,11 +5,10 @@ mod common;
 use common::wire::{Client, any_port};
 use common::{Bound, LONG, backends, cores};
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::SimError;
-use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, Obstacle, RunError, Runtime, Stage,
-    Unfinished, sim, sleep,
-};
+use mely::task::sleep;
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, RunError, Runtime, sim};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -318,7 +317,7 @@ fn a_color_with_many_holds_is_named_once() {
                 let frees = Callback::anonymous(Color::from(9), move |_cx| drop(holds));
                 cx.spawn(Color::from(8), async move {
                     sleep(Duration::from_millis(1_500)).await;
-                    mely::with_cx(|cx| frees.post(cx));
+                    mely::task::with_cx(|cx| frees.post(cx));
                 });
                 cx.stop();
             }
@@ -346,7 +345,7 @@ fn how_long_a_color_is_held_is_told() {
             let hold = cx.hold();
             cx.spawn(Color::from(8), async move {
                 sleep(Duration::from_secs(5)).await;
-                mely::with_cx(|cx| cx.stop());
+                mely::task::with_cx(|cx| cx.stop());
                 sleep(Duration::from_millis(1_500)).await;
                 drop(hold);
             });

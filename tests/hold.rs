@@ -5,11 +5,10 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::Reason;
+use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{self, Simulation, Step};
-use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinError, OnPanic, Rejected, RunError,
-    Runtime, Stealing,
-};
+use mely::task::JoinError;
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, Rejected, RunError, Runtime};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -41,7 +40,11 @@ impl Log {
 
 /// Runs `first` as the first event of the held color, on this many virtual cores, until nothing is
 /// left.
-fn simulate(seed: u64, cores: usize, first: impl FnOnce(&mut Cx) + Send + 'static) -> mely::Stats {
+fn simulate(
+    seed: u64,
+    cores: usize,
+    first: impl FnOnce(&mut Cx) + Send + 'static,
+) -> mely::metrics::Stats {
     let builder = Runtime::builder()
         .cores(Cores::Count(cores))
         .color_slots(4_096);
@@ -84,7 +87,8 @@ fn events_of_the_color_wait_in_order_and_others_do_not() {
             "2",
             "3",
         ]);
-        let sum = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+        let sum =
+            |of: fn(&mely::metrics::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
         assert_eq!(sum(|core| core.holds), 1);
         assert_eq!(sum(|core| core.holds_dropped), 0);
         assert!(sum(|core| core.events_put_aside) >= 3);
@@ -248,7 +252,8 @@ fn a_drop_and_a_deadline_wait_for_the_holds_before() {
             "deadline",
             "ordinary",
         ]);
-        let sum = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+        let sum =
+            |of: fn(&mely::metrics::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
         assert_eq!(
             (sum(|core| core.holds), sum(|core| core.holds_dropped)),
             (3, 1)
@@ -1098,7 +1103,8 @@ fn what_waits_for_a_hold_makes_nobody_steal_or_wake() {
             let stats = simulation.stats();
             let steals = stats.cores.iter().flat_map(|core| &core.steals);
             let won: u64 = steals.map(|steals| steals.won).sum();
-            let of = |of: fn(&mely::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
+            let of =
+                |of: fn(&mely::metrics::CoreStats) -> u64| stats.cores.iter().map(of).sum::<u64>();
             (won, of(|core| core.wakes), of(|core| core.events_put_aside))
         };
         let (won, wakes, put_aside) = sums(&simulation);

@@ -6,7 +6,8 @@ mod common;
 mod jobs;
 
 use common::{LONG, eventually, undisturbed};
-use mely::{Bounded, Cores, Runtime};
+use mely::state::Bounded;
+use mely::{Cores, Runtime};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

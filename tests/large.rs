@@ -7,7 +7,8 @@ mod common;
 use common::{Bound, cores};
 use mely::Post;
 use mely::Reason;
-use mely::{Builder, Color, Colored, Cx, Handler, JoinError, Rejected, with_cx, yield_now};
+use mely::task::{JoinError, with_cx, yield_now};
+use mely::{Builder, Color, Colored, Cx, Handler, Rejected};
 use std::sync::{Arc, Mutex};
 
 static LARGE: Handler = Handler::new("large");

@@ -6,7 +6,8 @@ use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, RecvBuf, Stream};
-use mely::{BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, Rejected, Runtime};
+use mely::runtime::{BuildError, OnPanic};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, Runtime};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -616,7 +617,7 @@ fn stacks_are_as_large_as_asked_for() {
             let here = works();
             let done = Callback::anonymous_value(
                 Color::from(1),
-                move |_cx, there: Result<bool, mely::JoinError>| {
+                move |_cx, there: Result<bool, mely::task::JoinError>| {
                     finish.finish([here, there.unwrap()]);
                 },
             );

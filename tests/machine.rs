@@ -1,9 +1,10 @@
 //! Runs on machines nobody owns: what is charged, and that it is the same each time.
 
+use mely::runtime::{BuildError, Stealing};
 use mely::sim::machine::sync::atomic::AtomicU8;
 use mely::sim::machine::{Key, Machine, Report, charge};
 use mely::sim::{self, OnMachine, SimError};
-use mely::{BuildError, Builder, Callback, Color, Colored, Cores, Cx, Handler, Runtime, Stealing};
+use mely::{Builder, Callback, Color, Colored, Cores, Cx, Handler, Runtime};
 use mely_recording::Recording;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};

@@ -9,10 +9,9 @@ use mely::Reason;
 use mely::net::{
     AHEAD_BYTES_MAX, Acceptors, Backend, Incoming, RecvBuf, SendBuf, SimClient, Stream,
 };
+use mely::runtime::{Finish, OnPanic, Stealing};
 use mely::sim::{Simulation, Step};
-use mely::{
-    Callback, Color, Cores, Cx, Finish, Handler, OnPanic, Rejected, RunError, Runtime, Stealing,
-};
+use mely::{Callback, Color, Cores, Cx, Handler, Rejected, RunError, Runtime};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -4,10 +4,12 @@ mod common;
 
 use common::{Alive, Bound, child, cores};
 use mely::Post;
+use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
+use mely::state::{Backlog, Bounded};
+use mely::task::{JoinError, sleep, with_cx, yield_now};
 use mely::{
-    Backlog, Bounded, Builder, Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic,
-    PanicReport, Reason, Rejected, RunError, Runtime, sleep, with_cx, yield_now,
+    Builder, Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, RunError, Runtime,
 };
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};

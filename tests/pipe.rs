@@ -9,8 +9,9 @@ use mely::net::{
     AHEAD_BYTES_MAX, Acceptors, Incoming, PIPE_BYTES_MAX, Piped, RecvBuf, SimCall, SimClient,
     SimNet, Stream,
 };
+use mely::runtime::OnPanic;
 use mely::sim::{self, Simulation, Step};
-use mely::{Callback, Color, Cores, Cx, Handler, Hold, OnPanic, Reason, Runtime};
+use mely::{Callback, Color, Cores, Cx, Handler, Hold, Reason, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};

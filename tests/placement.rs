@@ -4,7 +4,8 @@ mod common;
 
 use common::{Bound, cores, eventually};
 use mely::Post;
-use mely::{Color, Cx, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Cx};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

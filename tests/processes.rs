@@ -632,7 +632,7 @@ fn child_signals_stop_a_runtime() {
         let (count, armed) = (Arc::clone(&calls), channel());
         let seen = Arc::clone(&calls);
         let runtime = cores(2)
-            .on_panic(mely::OnPanic::DropEvent)
+            .on_panic(mely::runtime::OnPanic::DropEvent)
             .spin(Duration::ZERO)
             .build()
             .unwrap();

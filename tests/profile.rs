@@ -3,9 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, cores};
-use mely::{
-    Color, Cores, Cx, Handler, HandlerProfile, OnPanic, Profile, Recommendation, Runtime, Stealing,
-};
+use mely::metrics::{HandlerProfile, Profile, Recommendation};
+use mely::runtime::{OnPanic, Stealing};
+use mely::{Color, Cores, Cx, Handler, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,14 +54,14 @@ fn mixed(cx: &mut Cx, spin: fn(&mut Cx)) {
     cx.stop();
 }
 
-fn run_mixed(n: usize, stealing: Stealing) -> (Profile, mely::Stats) {
+fn run_mixed(n: usize, stealing: Stealing) -> (Profile, mely::metrics::Stats) {
     let runtime = cores(n).stealing(stealing).build().unwrap();
     let observer = runtime.poster();
     runtime.run(|cx| mixed(cx, spin)).unwrap();
     (observer.profile(), observer.stats())
 }
 
-fn check_counts(profile: &Profile, stats: &mely::Stats) {
+fn check_counts(profile: &Profile, stats: &mely::metrics::Stats) {
     let events = |name| row(profile, name).events();
     assert_eq!(events("spin"), ROUNDS);
     assert_eq!(events("short"), ROUNDS);

@@ -4,9 +4,11 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
+use mely::metrics::HandlerProfile;
+use mely::runtime::OnPanic;
+use mely::task::JoinError;
 use mely::{
-    Color, Colored, Cores, Cx, Handler, HandlerProfile, Hold, JoinError, OnPanic, Poster, Reason,
-    Rejected, RunError, Runtime, sim,
+    Color, Colored, Cores, Cx, Handler, Hold, Poster, Reason, Rejected, RunError, Runtime, sim,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -316,16 +318,16 @@ fn a_reader_that_panics_poisons_nothing() {
             Colored::new(cx, Color::from(2), "two"),
         );
         cx.spawn(Color::from(9), async move {
-            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::with_cx(|cx| a.ask_read(cx, f));
+            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::task::with_cx(|cx| a.ask_read(cx, f));
             let panicked = ask(|_, _cx| panic!("while it reads")).await;
             let whole = ask(|a, _cx| *a).await;
             let changed = a.call(|a, _cx| *a += 1).await;
             let poisoned: Result<(), _> = a.call(|_, _cx| panic!("while it writes")).await;
             let refused = ask(|_, _cx| unreachable!()).await;
-            let both = mely::with_cx(|cx| cx.ask_read_all((&b, &a), |_, _cx| ())).await;
-            let other = mely::with_cx(|cx| b.ask_read(cx, |b, _cx| *b)).await;
+            let both = mely::task::with_cx(|cx| cx.ask_read_all((&b, &a), |_, _cx| ())).await;
+            let other = mely::task::with_cx(|cx| b.ask_read(cx, |b, _cx| *b)).await;
             let plain = a.color();
-            let goes_on = mely::with_cx(|cx| cx.ask(plain, |_cx| 5)).await;
+            let goes_on = mely::task::with_cx(|cx| cx.ask(plain, |_cx| 5)).await;
             let refusals = (panicked, poisoned, refused, both);
             finish.finish((refusals, whole, changed, other, goes_on));
         });

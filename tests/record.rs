@@ -4,10 +4,9 @@ mod common;
 
 use common::{Bound, child_passes, cores};
 use mely::Post;
-use mely::{
-    Builder, Callback, Color, Cores, Cx, Handler, OnPanic, Poster, RecordingState, Runtime, Stats,
-    sim,
-};
+use mely::metrics::{RecordingState, Stats};
+use mely::runtime::OnPanic;
+use mely::{Builder, Callback, Color, Cores, Cx, Handler, Poster, Runtime, sim};
 use mely_recording::{By, Color as Recorded, ColorKind, Event, Recording, Relation};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

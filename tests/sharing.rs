@@ -1,8 +1,9 @@
 //! How evenly colors that go on and on are shared between cores, in the virtual time of simulated
 //! runs.
 
+use mely::runtime::Stealing;
 use mely::sim::{self, Simulation};
-use mely::{Color, Cores, Cx, Handler, Runtime, Stealing};
+use mely::{Color, Cores, Cx, Handler, Runtime};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

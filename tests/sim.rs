@@ -6,11 +6,10 @@ use common::{child_passes, eventually};
 use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, Stream, Timer};
+use mely::runtime::{BuildError, OnPanic};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
-use mely::{
-    BuildError, Callback, Color, Colored, Cores, Cx, Handler, OnPanic, Rejected, RunError, Runtime,
-};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, RunError, Runtime};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,11 +9,10 @@ use futures::future::{Either, select};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use mely::aio::AsyncStream;
 use mely::net::{Acceptors, Backend, Incoming, Lines, Link, RecvBuf, Session, Stream, Then};
+use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::Step;
-use mely::{
-    Builder, Callback, Color, Cores, Cx, Handler, Obstacle, Poster, RunError, Runtime, Stage,
-    Unfinished, with_cx,
-};
+use mely::task::with_cx;
+use mely::{Builder, Callback, Color, Cores, Cx, Handler, Poster, RunError, Runtime};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -4,7 +4,8 @@ mod common;
 
 use common::cores;
 use mely::Post;
-use mely::{Color, Cx, Poster, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Cx, Poster};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -5,11 +5,10 @@ mod common;
 use common::{Alive, Bound, LONG, Payload, cores, eventually};
 use futures::FutureExt;
 use mely::Post;
+use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{Step, pause, work};
-use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic, Reason, Rejected, RunError,
-    Runtime, Stealing, join_all, sleep, stopping, timeout, try_with_cx, with_cx, yield_now,
-};
+use mely::task::{JoinError, join_all, sleep, stopping, timeout, try_with_cx, with_cx, yield_now};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, RunError, Runtime};
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -984,7 +983,7 @@ fn larger_futures_are_polled_where_they_lie() {
 fn a_sleep_is_canceled_wherever_it_is_dropped() {
     let _bound = Bound::new("a_sleep_is_canceled");
     /// A sleep that was polled.
-    async fn begun() -> Pin<Box<mely::Sleep>> {
+    async fn begun() -> Pin<Box<mely::task::Sleep>> {
         let mut sleep = Box::pin(sleep(2 * LONG));
         poll_fn(|context| {
             assert!(sleep.as_mut().poll(context).is_pending());

@@ -3,10 +3,9 @@
 mod common;
 
 use common::{Alive, Bound, cores, eventually};
-use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, JoinError, OnPanic, Reason, Rejected, Runtime,
-    Stealing, sim, with_cx,
-};
+use mely::runtime::{OnPanic, Stealing};
+use mely::task::{JoinError, with_cx};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, Runtime, sim};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -498,7 +497,7 @@ fn at_the_limit_of_events_the_closure_comes_back() {
                     cx: &mut Cx,
                     ran: Arc<AtomicU64>,
                     accepted: u64,
-                    finish: mely::Finish<u64>,
+                    finish: mely::runtime::Finish<u64>,
                 ) {
                     if ran.load(Ordering::Relaxed) == accepted {
                         return finish.finish(accepted);

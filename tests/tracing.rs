@@ -5,7 +5,8 @@ mod common;
 
 use common::{Bound, cores, eventually};
 use mely::Post;
-use mely::{Backlog, Bounded, Color, Colored, Handler, Poster, sim};
+use mely::state::{Backlog, Bounded};
+use mely::{Color, Colored, Handler, Poster, sim};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, Once};
 use std::time::Duration;

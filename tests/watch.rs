@@ -4,7 +4,8 @@ mod common;
 
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
-use mely::{Color, Cores, Cx, Handler, Runtime, SlowHandler, Stealing, sim};
+use mely::runtime::{SlowHandler, Stealing};
+use mely::{Color, Cores, Cx, Handler, Runtime, sim};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;

@@ -4,8 +4,9 @@
 #[path = "../../recording/tests/support/mod.rs"]
 mod support;
 
+use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{self, Outside};
-use mely::{Callback, Color, Cores, Cx, Handler, OnPanic, Runtime, Stealing};
+use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use mely_hardware::{Key, Machine, Place, charge};
 use mely_machine::replay::{Answer, Load, Outcome, Question, answer};
 use mely_recording::format::{Cause, LogId, Record};

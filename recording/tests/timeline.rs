@@ -1,7 +1,8 @@
 //! Timelines of real and of simulated runs, by the rules of Chrome's Trace Event Format as
 //! Perfetto's importer has them.
 
-use mely::{Color, Cores, Cx, Handler, OnPanic, Runtime, sim};
+use mely::runtime::OnPanic;
+use mely::{Color, Cores, Cx, Handler, Runtime, sim};
 use mely_recording::{Recording, Timeline};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};

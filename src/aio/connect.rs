@@ -1,10 +1,11 @@
 //! Connecting to somebody, as a future.
 
 use super::AsyncStream;
+use crate::Cx;
 use crate::ask::Asked;
 use crate::callback::Callback;
 use crate::net::Incoming;
-use crate::{Cx, try_with_cx};
+use crate::task::ambient::try_with_cx;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -20,7 +20,8 @@
 //! use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 //! use mely::aio::{AsyncStream, connect};
 //! use mely::net::{Acceptors, Incoming, Stream};
-//! use mely::{Color, Cx, Handler, Runtime, with_cx};
+//! use mely::task::with_cx;
+//! use mely::{Color, Cx, Handler, Runtime};
 //! use std::io;
 //! use std::net::SocketAddr;
 //! static ACCEPT: Handler = Handler::new("accept");

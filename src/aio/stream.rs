@@ -5,7 +5,8 @@ use crate::in_color::InColor;
 use crate::net::{Incoming, Stream};
 use crate::rejected::Reason;
 use crate::sync::Arc;
-use crate::{Color, Cx, Handler, try_with_cx};
+use crate::task::ambient::try_with_cx;
+use crate::{Color, Cx, Handler};
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::io::Errno;
 use std::fmt;
@@ -134,14 +135,14 @@ impl AsyncStream {
     ///
     /// From now on the stream is under way
     /// ([`Stream::set_under_way`]): after a stop its reads go on, until the stage
-    /// [close](crate::Stage::Close). The future is for tasks of the stream's color; in another one
+    /// [close](crate::runtime::Stage::Close). The future is for tasks of the stream's color; in another one
     /// it is ready at once. It does not keep the connection.
     ///
     /// ```
     /// use futures::future::{Either, select};
     /// use futures::io::{AsyncReadExt, AsyncWriteExt};
     /// use mely::aio::AsyncStream;
-    /// use mely::with_cx;
+    /// use mely::task::with_cx;
     /// use std::{io, pin::pin};
     ///
     /// /// Answers each pair of bytes, also one whose second byte comes after a stop.

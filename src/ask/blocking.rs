@@ -225,7 +225,7 @@ impl Cx {
     /// # Panics of the work
     /// The handle gives [`JoinError::Panicked`]. The panic is reported once, as one of an event in
     /// the color and under the handler that gave the work, with all that
-    /// [`OnPanic`](crate::OnPanic) says. For work that was given by another thread that is the
+    /// [`OnPanic`](crate::runtime::OnPanic) says. For work that was given by another thread that is the
     /// control color of core 0. Without a handler, the work is named by the type of its closure.
     ///
     /// # Simulation
@@ -237,7 +237,8 @@ impl Cx {
     /// events are posted, because here it is an everyday matter: a slow disk fills the queue.
     ///
     /// ```
-    /// use mely::{Color, Handler, JoinError, Runtime};
+    /// use mely::task::JoinError;
+    /// use mely::{Color, Handler, Runtime};
     /// use std::io;
     /// static LOADED: Handler = Handler::new("loaded");
     /// let bytes = Runtime::builder().build()?.run_until(|cx, finish| {
@@ -257,7 +258,8 @@ impl Cx {
     /// In a task:
     ///
     /// ```
-    /// use mely::{Color, Runtime, with_cx};
+    /// use mely::task::with_cx;
+    /// use mely::{Color, Runtime};
     /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     cx.spawn(Color::from(7), async move {
     ///         match with_cx(|cx| cx.try_blocking(|| (1..=100).sum::<u32>())) {

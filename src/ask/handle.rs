@@ -72,7 +72,7 @@ impl std::error::Error for JoinError {}
 /// | [`Cx::ask`], [`Post::try_ask`](crate::Post::try_ask), [`Colored::ask`](crate::Colored::ask) | the value that the event returns |
 /// | [`Cx::spawn`], [`Hold::until`](crate::Hold::until) | the output of the future |
 /// | [`Cx::try_blocking`] | the value that the work returns |
-/// | [`join_all`](crate::join_all) | the results of many handles |
+/// | [`join_all`](crate::task::join_all) | the results of many handles |
 ///
 /// No color ever waits for a result: two colors may share a slot, and would wait for each other.
 /// So it depends on the caller how the result is taken:
@@ -182,7 +182,8 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// Waits for the result, at most for this time. It can be waited for again.
     ///
     /// ```
-    /// use mely::{Post, Color, JoinError, Runtime};
+    /// use mely::task::JoinError;
+    /// use mely::{Color, Post, Runtime};
     /// use std::time::Duration;
     /// let runtime = Runtime::builder().build()?;
     /// let mut handle = runtime.poster().try_ask(Color::from(4), |_cx| 5)?;
@@ -221,12 +222,13 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// | event | not begun | its closure is dropped in its color, when its turn comes |
     /// | task | not over | its future is dropped in its color, at its next turn |
     /// | blocking work | not begun | its closure is dropped by this call |
-    /// | of [`join_all`](crate::join_all) | | each of the handles is canceled |
+    /// | of [`join_all`](crate::task::join_all) | | each of the handles is canceled |
     ///
     /// In any other state nothing changes: an event or work that has begun goes on to its end.
     ///
     /// ```
-    /// use mely::{Color, JoinError, Runtime};
+    /// use mely::task::JoinError;
+    /// use mely::{Color, Runtime};
     /// use std::sync::Arc;
     /// let left = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let file = Arc::new("what the task has open");
@@ -252,11 +254,12 @@ impl<T: Send + 'static> JoinHandle<T> {
     }
 
     /// Returns the handle, which from now on cancels when it is dropped, as [`cancel`](Self::cancel)
-    /// does. A handle that is given to [`then`](Self::then) or [`join_all`](crate::join_all) is not
+    /// does. A handle that is given to [`then`](Self::then) or [`join_all`](crate::task::join_all) is not
     /// dropped.
     ///
     /// ```
-    /// use mely::{Color, Runtime, sleep};
+    /// use mely::task::sleep;
+    /// use mely::{Color, Runtime};
     /// use std::time::Duration;
     /// Runtime::builder().exit_when_idle(true).build()?.run(|cx| {
     ///     let repeats = cx.spawn(Color::from(7), async {

@@ -66,7 +66,8 @@ impl<T: Send> Joined<Vec<Result<T, JoinError>>> for All<T> {
 /// joined was to [cancel when it is dropped](JoinHandle::cancel_on_drop) does not matter any more.
 ///
 /// ```
-/// use mely::{Color, Handler, JoinError, Runtime, join_all};
+/// use mely::task::{JoinError, join_all};
+/// use mely::{Color, Handler, Runtime};
 /// static SUM: Handler = Handler::new("sum");
 /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let colors = (1..=100).map(Color::from);

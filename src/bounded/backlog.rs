@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// How much may wait in a bounded color, and when waiting events are *shed*: dropped in the color
-/// instead of run, when their turn comes. See [`Bounded`](crate::Bounded).
+/// instead of run, when their turn comes. See [`Bounded`](crate::state::Bounded).
 ///
 /// ```
-/// use mely::Backlog;
+/// use mely::state::Backlog;
 /// use std::time::Duration;
 /// let backlog = Backlog::events(64).shed_older_than(Duration::from_millis(200));
 /// assert_eq!(backlog.events_max(), 64);
@@ -53,7 +53,7 @@ impl Backlog {
     }
 
     /// An event behind which more than `depth` others wait when its turn comes is shed: the oldest
-    /// go first. Counted are events posted by handles of the same [`Bounded`](crate::Bounded), and
+    /// go first. Counted are events posted by handles of the same [`Bounded`](crate::state::Bounded), and
     /// no room that was promised. Has an effect below [`events_max`](Self::events_max)` - 1` only.
     #[must_use]
     pub const fn shed_deeper_than(self, depth: usize) -> Backlog {
@@ -64,7 +64,7 @@ impl Backlog {
     }
 
     /// A callback that finds no room is refused when this many stand in the line already
-    /// ([`Bounded::on_room`](crate::Bounded::on_room)); 65,536 unless set, and with 0 no callback
+    /// ([`Bounded::on_room`](crate::state::Bounded::on_room)); 65,536 unless set, and with 0 no callback
     /// waits. Tasks and threads are never refused: how many wait is up to whoever made them.
     #[must_use]
     pub const fn line(self, max: usize) -> Backlog {
@@ -97,7 +97,7 @@ impl Backlog {
 }
 
 /// An event that is shed: what its drop callback is given. See
-/// [`Bounded::try_post_or`](crate::Bounded::try_post_or).
+/// [`Bounded::try_post_or`](crate::state::Bounded::try_post_or).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shed {

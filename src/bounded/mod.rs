@@ -69,7 +69,8 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 /// what its core has posted until then, as [`Cx::flush`] does.
 ///
 /// ```
-/// use mely::{Backlog, Bounded, Color, Colored, Cores, Cx, Handler, Permit, Reason, Runtime};
+/// use mely::state::{Backlog, Bounded, Permit};
+/// use mely::{Color, Colored, Cores, Cx, Handler, Reason, Runtime};
 /// static ROOM: Handler = Handler::new("room");
 /// // With more cores another one might have begun with the first line.
 /// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
@@ -161,14 +162,14 @@ impl<T: Send + 'static> Bounded<T> {
     }
 
     /// How many events were shed so far, with a drop callback or without. Of all bounded colors of
-    /// a runtime: [`Stats::events_shed`](crate::Stats::events_shed).
+    /// a runtime: [`Stats::events_shed`](crate::metrics::Stats::events_shed).
     pub fn shed(&self) -> u64 {
         self.cell.shed.load(Ordering::Relaxed)
     }
 
     /// How often somebody was refused so far for want of room: [`Reason::NoRoom`](crate::Reason::NoRoom) and
     /// [`TimedOut`](crate::Reason::TimedOut), and nothing from [`try_reserve`](Self::try_reserve).
-    /// Of all bounded colors of a runtime: [`Stats::events_refused`](crate::Stats::events_refused).
+    /// Of all bounded colors of a runtime: [`Stats::events_refused`](crate::metrics::Stats::events_refused).
     pub fn refused(&self) -> u64 {
         self.cell.refused.load(Ordering::Relaxed)
     }
@@ -198,7 +199,8 @@ impl<T: Send + 'static> Bounded<T> {
     /// `shed` runs in the color instead of `f`, and `f` is dropped after it.
     ///
     /// ```
-    /// use mely::{Backlog, Bounded, Color, Colored, Cx, Runtime};
+    /// use mely::state::{Backlog, Bounded};
+    /// use mely::{Color, Colored, Cx, Runtime};
     /// use std::time::Duration;
     /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let shard = Colored::new(cx, Color::from(9), ());

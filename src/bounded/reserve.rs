@@ -28,7 +28,9 @@ impl<T: Send + 'static> Bounded<T> {
     /// room whether it is polled or not.
     ///
     /// ```
-    /// use mely::{Backlog, Bounded, Color, Colored, Runtime, with_cx};
+    /// use mely::state::{Backlog, Bounded};
+    /// use mely::task::with_cx;
+    /// use mely::{Color, Colored, Runtime};
     /// let sum = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let sum = Bounded::new(Colored::new(cx, Color::from(9), 0), Backlog::events(4));
     ///     cx.spawn(Color::from(7), async move {
@@ -58,7 +60,8 @@ impl<T: Send + 'static> Bounded<T> {
     /// meanwhile.
     ///
     /// ```
-    /// use mely::{Backlog, Bounded, Color, Colored, Runtime};
+    /// use mely::state::{Backlog, Bounded};
+    /// use mely::{Color, Colored, Runtime};
     /// use std::time::Duration;
     /// let runtime = Runtime::builder().build()?;
     /// let poster = runtime.poster();

@@ -12,7 +12,8 @@ use std::fmt;
 /// of these there are; what is left for them is some memory, and nothing of the state's own.
 ///
 /// ```
-/// use mely::{Color, Colored, Runtime, WeakColored};
+/// use mely::state::WeakColored;
+/// use mely::{Color, Colored, Runtime};
 ///
 /// struct Child {
 ///     /// Who owns it: with a `Colored` neither would ever be dropped.

@@ -27,7 +27,7 @@ impl Cx {
     ///
     /// A closure of up to 216 bytes lies in the event's memory, which is recycled: 64 bytes for one
     /// of up to 24, 128 up to 88, else 256. A larger one has a box of its own (counted in
-    /// [`Stats::events_boxed`](crate::Stats::events_boxed)), in which it is called. On its way there
+    /// [`Stats::events_boxed`](crate::metrics::Stats::events_boxed)), in which it is called. On its way there
     /// it is a few times on the stack of the thread that posts: what is larger than some 100 KB
     /// belongs into a `Box` that it captures.
     ///
@@ -321,7 +321,7 @@ impl Cx {
     /// **Nothing starves.** A core grants one wish in two quanta, and up to 64 at once after a time
     /// in which it has granted fewer; of several, those that asked first. What it does not grant
     /// stays where it is in the queue, and is counted:
-    /// [`CoreStats::hurries_refused`](crate::CoreStats::hurries_refused).
+    /// [`CoreStats::hurries_refused`](crate::metrics::CoreStats::hurries_refused).
     ///
     /// It costs a [`flush`](Self::flush), if this event has posted to other colors, and some three
     /// atomic operations.
@@ -384,20 +384,20 @@ impl Cx {
     }
 
     /// The runtime's counters so far.
-    pub fn stats(&self) -> crate::Stats {
+    pub fn stats(&self) -> crate::host::stats::Stats {
         self.worker_ref().inner.stats()
     }
 
     /// The colors in which the most events wait; see [`Poster::deepest`](crate::Poster::deepest).
     /// Posts of this handler count once they are published.
-    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.worker_ref().inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler so far; see
     /// [`Poster::profile`](crate::Poster::profile). It walks all
     /// handlers.
-    pub fn profile(&self) -> crate::Profile {
+    pub fn profile(&self) -> crate::host::profile::Profile {
         self.worker_ref().inner.profile()
     }
 

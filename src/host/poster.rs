@@ -446,7 +446,7 @@ impl Poster {
     }
 
     /// The runtime's counters, at any time.
-    pub fn stats(&self) -> crate::Stats {
+    pub fn stats(&self) -> crate::host::stats::Stats {
         self.inner.stats()
     }
 
@@ -470,7 +470,7 @@ impl Poster {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.inner.deepest(most)
     }
 
@@ -500,7 +500,7 @@ impl Poster {
     /// print!("{profile}"); // A table, with lines such as `.time(Duration::from_nanos(120))`.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn profile(&self) -> crate::Profile {
+    pub fn profile(&self) -> crate::host::profile::Profile {
         self.inner.profile()
     }
 

@@ -34,17 +34,17 @@ pub struct Stats {
     /// may be counted.
     pub events_waiting: u64,
     /// Events run whose closures were boxed, since they are larger than 216 bytes or aligned to
-    /// more than a word: an allocation each. [`Profile`](crate::Profile) names their handlers.
-    /// Counted as [`HandlerProfile::events_by_core`](crate::HandlerProfile::events_by_core).
+    /// more than a word: an allocation each. [`Profile`](crate::metrics::Profile) names their handlers.
+    /// Counted as [`HandlerProfile::events_by_core`](crate::metrics::HandlerProfile::events_by_core).
     pub events_boxed: u64,
     /// Tasks that wait to be woken, or for the event that polls them again; see
     /// [`Cx::spawn`](crate::Cx::spawn). Exact between quanta.
     pub tasks: u64,
-    /// Events of bounded colors that were shed; see [`Bounded::shed`](crate::Bounded::shed), which
+    /// Events of bounded colors that were shed; see [`Bounded::shed`](crate::state::Bounded::shed), which
     /// says it of one bound.
     pub events_shed: u64,
     /// Times somebody found no room in a bounded color, and did not wait for it or not long enough;
-    /// see [`Bounded::refused`](crate::Bounded::refused), which says it of one bound.
+    /// see [`Bounded::refused`](crate::state::Bounded::refused), which says it of one bound.
     pub events_refused: u64,
     /// Blocking work; see [`Cx::try_blocking`](crate::Cx::try_blocking).
     pub blocking: BlockingStats,
@@ -111,7 +111,7 @@ pub struct CoreStats {
     /// colors were checked out behind it.
     pub hostages: u64,
     /// Events that panicked; by handler in
-    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
+    /// [`HandlerProfile::panics`](crate::metrics::HandlerProfile::panics).
     pub panics: u64,
     /// Holds made on this core ([`Cx::hold`](crate::Cx::hold)).
     pub holds: u64,
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(format!("{runtime:?}"), "Runtime { cores: 1, .. }");
         let inner = &runtime.inner;
         assert_eq!(format!("{inner:?}"), "Inner { cores: 1, .. }");
-        let unique = format!("{:?}", crate::UniqueColor::issue(inner, 0));
+        let unique = format!("{:?}", crate::host::cx::UniqueColor::issue(inner, 0));
         assert!(unique.len() < 80, "{unique}");
         let core = &runtime.poster().stats().cores[0];
         let text = format!("{core:?}");

@@ -374,10 +374,11 @@ impl fmt::Debug for Listener {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::host::panics::OnPanic;
     use crate::net::SimClient;
     use crate::net::tests::{Drops, listening, settle};
     use crate::sim::Simulation;
-    use crate::{Cores, OnPanic, Runtime};
+    use crate::{Cores, Runtime};
     use std::io::Read;
     use std::sync::mpsc::channel;
 
@@ -436,7 +437,10 @@ mod tests {
     #[test]
     fn acceptors_are_where_cores_work() {
         let builder = Runtime::builder().cores(Cores::Count(4));
-        let mut simulation = builder.stealing(crate::Stealing::Off).simulate(1).unwrap();
+        let mut simulation = builder
+            .stealing(crate::policy::Stealing::Off)
+            .simulate(1)
+            .unwrap();
         let (tell, told) = channel();
         let (home, homes) = channel();
         let listens = move |cx: &mut Cx| {

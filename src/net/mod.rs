@@ -16,7 +16,8 @@
 //!
 //! ```
 //! use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
-//! use mely::{Color, Cx, Finish, Handler, Runtime};
+//! use mely::runtime::Finish;
+//! use mely::{Color, Cx, Handler, Runtime};
 //! use std::io;
 //! static ACCEPT: Handler = Handler::new("accept");
 //! static ECHO: Handler = Handler::new("echo");

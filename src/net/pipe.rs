@@ -386,7 +386,7 @@ impl Stream {
     /// **A stop** of the runtime ends receiving on both, as it does on any stream. What was
     /// received before is sent, and then the ends; the run waits for that up to its drain deadline,
     /// also for a peer that does not read. A stream that is [under way](Self::set_under_way) goes on
-    /// until its peer's end, for as long as the stage [drain](crate::Stage::Drain) lasts.
+    /// until its peer's end, for as long as the stage [drain](crate::runtime::Stage::Drain) lasts.
     ///
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///
@@ -431,7 +431,7 @@ impl Stream {
     ///     client.write_all(format!("{asked}!").as_bytes())
     /// });
     /// let runtime = Runtime::builder().build()?;
-    /// # let runtime = Runtime::builder().on_panic(mely::OnPanic::Stop).build()?;
+    /// # let runtime = Runtime::builder().on_panic(mely::runtime::OnPanic::Stop).build()?;
     /// let poster = runtime.poster();
     /// let (tell, addr) = std::sync::mpsc::channel();
     /// let client = std::thread::spawn(move || {

@@ -59,7 +59,7 @@ pub enum Then {
 ///
 /// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer
 /// does not take a part for the whole. Others go on, unless panics end the run
-/// ([`OnPanic`](crate::OnPanic)).
+/// ([`OnPanic`](crate::runtime::OnPanic)).
 ///
 /// ```
 /// use mely::net::{RecvBuf, Session, Stream, Then};
@@ -286,7 +286,8 @@ impl Incoming {
     ///
     /// ```
     /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
-    /// use mely::{Color, Cx, Finish, Handler, Runtime};
+    /// use mely::runtime::Finish;
+    /// use mely::{Color, Cx, Handler, Runtime};
     /// use std::io;
     /// static SERVER: Handler = Handler::new("server");
     /// static CLIENT: Handler = Handler::new("client");
@@ -431,10 +432,11 @@ impl Cx {
 mod tests {
     use super::*;
     use crate::Post;
+    use crate::host::panics::OnPanic;
     use crate::net::tests::{Drops, Witness, listening, settle};
     use crate::net::{SimCall, SimClient};
     use crate::sim::Simulation;
-    use crate::{Callback, Color, OnPanic, Rejected, Runtime};
+    use crate::{Callback, Color, Rejected, Runtime};
     use std::io::{Read, Write};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
@@ -702,8 +704,9 @@ mod tests {
                     std::future::pending::<()>().await;
                 };
                 let parent = async {
-                    let _its = crate::with_cx(|cx| cx.spawn(OTHER, its).cancel_on_drop());
-                    crate::sleep(Duration::from_millis(1)).await;
+                    let _its =
+                        crate::task::ambient::with_cx(|cx| cx.spawn(OTHER, its).cancel_on_drop());
+                    crate::task::time::sleep(Duration::from_millis(1)).await;
                     panic!("planted")
                 };
                 cx.spawn(OWNERS, parent);

@@ -132,7 +132,7 @@ impl fmt::Debug for Incoming {
 /// not take a part for the whole.
 ///
 /// When the runtime is asked to stop, what has arrived is received, and no more unless the connection
-/// is [under way](Self::set_under_way). Then, in the stage [close](crate::Stage::Close), `on_data`
+/// is [under way](Self::set_under_way). Then, in the stage [close](crate::runtime::Stage::Close), `on_data`
 /// gets the error `ECANCELED`, also of a connection that is paused. Until then it may be written to.
 /// Callbacks that are left when the runtime is dropped are dropped with it.
 pub struct Stream {
@@ -304,7 +304,7 @@ impl Stream {
 
     /// Says whether the connection is under way: its peer is in the middle of a message, say. If it
     /// is when the runtime is asked to stop, receiving goes on until it is not any more, for as
-    /// long as the stage [drain](crate::Stage::Drain) lasts. Of a connection that is not under way,
+    /// long as the stage [drain](crate::runtime::Stage::Drain) lasts. Of a connection that is not under way,
     /// no more is received after a stop than had arrived by then. `false` at first.
     ///
     /// ```

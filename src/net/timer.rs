@@ -765,8 +765,9 @@ mod tests {
 mod simulated {
     use crate::net::Driver;
     use crate::net::tests::Drops;
+    use crate::policy::Stealing;
     use crate::sim::{self, Simulation};
-    use crate::{Callback, Color, Cores, Runtime, Stealing};
+    use crate::{Callback, Color, Cores, Runtime};
     use std::time::Duration;
 
     const COLOR: Color = Color::new(1);

@@ -62,7 +62,8 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 /// Configures a [`Runtime`].
 ///
 /// ```
-/// use mely::{Cores, Runtime, Stealing};
+/// use mely::runtime::Stealing;
+/// use mely::{Cores, Runtime};
 /// use std::time::Duration;
 /// let runtime = Runtime::builder()
 ///     .cores(Cores::Count(2))
@@ -70,7 +71,7 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 ///     .stealing(Stealing::default())
 ///     .drain_deadline(Duration::from_secs(5))
 ///     .build()?;
-/// # Ok::<(), mely::BuildError>(())
+/// # Ok::<(), mely::runtime::BuildError>(())
 /// ```
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder {
@@ -102,7 +103,7 @@ impl Builder {
             pin: None,
             policy: Policy {
                 stealing: true,
-                heuristics: crate::Heuristics::ALL,
+                heuristics: crate::policy::Heuristics::ALL,
                 batch: BATCH_EVENTS,
                 quantum_busy_ns: QUANTUM_BUSY_NS,
             },
@@ -172,7 +173,7 @@ impl Builder {
     /// CPU quota grants as many. A runtime with fewer cores leaves its threads to the system, because
     /// two programs that pin themselves to the same processor share it while others idle. So does
     /// a runtime that [follows](Self::follow_processors) its processors. If a thread cannot be
-    /// pinned, it runs unpinned and [`CoreStats::pin_refused`](crate::CoreStats::pin_refused) says
+    /// pinned, it runs unpinned and [`CoreStats::pin_refused`](crate::metrics::CoreStats::pin_refused) says
     /// why.
     ///
     /// With `true`, for a program that has its processors to itself, threads are always pinned, to
@@ -223,7 +224,7 @@ impl Builder {
     /// Whether and how idle cores steal; with all heuristics by default.
     pub fn stealing(mut self, stealing: Stealing) -> Builder {
         (self.policy.stealing, self.policy.heuristics) = match stealing {
-            Stealing::Off => (false, crate::Heuristics::NONE),
+            Stealing::Off => (false, crate::policy::Heuristics::NONE),
             Stealing::On(heuristics) => (true, heuristics),
         };
         self
@@ -279,7 +280,7 @@ impl Builder {
     ///
     /// By default it is measured while the runtime runs: the median of the times from when a core
     /// rings another until that one runs, from 5 to 50 us, beginning with 10 us
-    /// ([`Stats::wake_cost`](crate::Stats::wake_cost)). In a simulation without a machine it
+    /// ([`Stats::wake_cost`](crate::metrics::Stats::wake_cost)). In a simulation without a machine it
     /// is 10 us.
     pub fn wake_cost(mut self, time: Duration) -> Builder {
         self.wake_cost = Some(time);
@@ -302,7 +303,8 @@ impl Builder {
     /// ([`OnPanic::Stop`]).
     ///
     /// ```
-    /// use mely::{Color, OnPanic, RunError, Runtime};
+    /// use mely::runtime::OnPanic;
+    /// use mely::{Color, RunError, Runtime};
     /// // In a test: a failed assertion in a handler is an error of the run.
     /// let builder = Runtime::builder().on_panic(OnPanic::Stop);
     /// let outcome = builder.build()?.run(|cx| {
@@ -327,8 +329,8 @@ impl Builder {
     /// message too if the program has set another hook (`std::panic::set_hook`). No core waits for
     /// a reader: if standard error takes no line at once, neither std's hook nor the runtime writes
     /// there, and the next line has the number of panics that were not written. Panics are counted
-    /// in any case: [`Stats::panics`](crate::Stats::panics),
-    /// [`HandlerProfile::panics`](crate::HandlerProfile::panics).
+    /// in any case: [`Stats::panics`](crate::metrics::Stats::panics),
+    /// [`HandlerProfile::panics`](crate::metrics::HandlerProfile::panics).
     ///
     /// Only hooks of `std::panic` learn the place of a panic. So the first run of a process sets
     /// one, which notes the place of panics on cores and calls the hook that was set before. A
@@ -429,7 +431,8 @@ impl Builder {
     /// has no other stage than drain, which only the deadline limits.
     ///
     /// ```
-    /// use mely::{Runtime, Stage};
+    /// use mely::runtime::Stage;
+    /// use mely::Runtime;
     /// use std::time::Duration;
     /// // A client may take a minute for its upload, and each other client waits for that.
     /// let builder = Runtime::builder()
@@ -437,7 +440,7 @@ impl Builder {
     ///     .stage_limit(Stage::Drain, Duration::from_secs(60))
     ///     .on_drain(|unfinished| eprintln!("{unfinished}"));
     /// # builder.build()?;
-    /// # Ok::<(), mely::BuildError>(())
+    /// # Ok::<(), mely::runtime::BuildError>(())
     /// ```
     pub fn stage_limit(mut self, stage: Stage, limit: Duration) -> Builder {
         self.config.stage_limits.set(stage, limit);
@@ -452,7 +455,8 @@ impl Builder {
     /// ([`exit_when_idle`](Self::exit_when_idle)) and was not asked to stop reports nothing.
     ///
     /// ```
-    /// use mely::{Color, Handler, Runtime, sleep};
+    /// use mely::task::sleep;
+    /// use mely::{Color, Handler, Runtime};
     /// use std::time::Duration;
     ///
     /// static WRITER: Handler = Handler::new("writer");
@@ -509,7 +513,8 @@ impl Builder {
     /// ended.
     ///
     /// ```
-    /// use mely::{Color, RecordingState, Runtime};
+    /// use mely::metrics::RecordingState;
+    /// use mely::{Color, Runtime};
     ///
     /// let file = std::env::temp_dir().join(format!("mely-doc-{}.rec", std::process::id()));
     /// let runtime = Runtime::builder().record(&file, 64 << 20).build()?;
@@ -521,7 +526,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`Stats::recording`]: crate::Stats::recording
+    /// [`Stats::recording`]: crate::metrics::Stats::recording
     #[cfg(feature = "record")]
     pub fn record(mut self, file: impl Into<PathBuf>, bytes_max: u64) -> Builder {
         let path = file.into();

@@ -1,20 +1,23 @@
-//! A runtime, from its builder to its end: threads, pinning, shutdown.
+//! How a runtime is configured, what it reports, and how a run ends.
 //!
 //! # The end of a run, in order
 //!
-//! 1. Somebody asks: `stop`, a panic, or (by option) there is nothing left to do.
-//! 2. Every core is woken, cancels what its event source waits for, and goes on with its steps:
-//!    what is queued, and what that posts, is run.
-//! 3. A core that has nothing left rests, and the last one closes the runtime
-//!    ([`crate::host::quiesce`]). From then on posts are refused. While a
-//!    strong [`Poster`](crate::Poster) exists nothing is closed.
+//! 1. A handler or another thread asks for it ([`Cx::stop`]), a panic does, or, with
+//!    [`Builder::exit_when_idle`], nothing is left to do.
+//! 2. Every core is woken, cancels what its event source waits for, and runs the events that are
+//!    queued, and those that they post, in the order of the [`Stage`]s.
+//! 3. When all cores have nothing left and no strong [`Poster`] exists, the runtime is closed: later
+//!    posts are refused.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
-//! 5. At the deadline the runtime is closed by force. Cores leave after the handler they are in; a
-//!    core whose handler does not return is left behind with its thread, and `run` says so.
+//! 5. At the deadline ([`Builder::drain_deadline`]) the runtime is closed by force. Cores leave after
+//!    the handler they are in; a core whose handler does not return is left behind with its thread,
+//!    and [`RunError::Deadline`] names the handler.
 //! 6. The threads for blocking work end. If the run was cut short, work that has not begun is
-//!    dropped, and what goes on is waited for, a little; then its thread is left behind, too.
+//!    dropped, and running work has half a second; then its thread is left behind.
 //! 7. Closures that were never run are dropped with the [`Runtime`], on the thread that called
-//!    `run` or dropped it, with no lock held. (With a core left behind, when the last handle goes.)
+//!    `run` or dropped it, with no lock held; if a core was left behind, with the last handle.
+
+// Who decides the end: `crate::host::quiesce`. Threads, pins and processors are in the modules here.
 
 pub(crate) mod builder;
 mod lookout;
@@ -22,13 +25,20 @@ mod pins;
 mod processors;
 pub(crate) mod threads;
 
+pub use self::builder::BuildError;
+pub use crate::host::panics::{OnPanic, PanicReport};
+pub use crate::host::pool::SlowBlocking;
+pub use crate::host::stage::Stage;
+pub use crate::host::unfinished::{Obstacle, Unfinished};
+pub use crate::host::watchdog::SlowHandler;
+pub use crate::policy::{Heuristics, Stealing};
+
 use self::builder::Builder;
 use crate::cx::has_host;
 use crate::event::node::Sort;
 use crate::host::inner::Inner;
-use crate::host::panics::{self, PanicReport};
+use crate::host::panics;
 use crate::host::poster::Poster;
-use crate::host::unfinished::{Obstacle, Unfinished};
 use crate::shared::remote::mail;
 use crate::sync::relaxed::Ordering;
 use crate::sync::{Arc, Mutex};
@@ -167,7 +177,7 @@ impl<T> fmt::Debug for Finish<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A handler panicked, and [`OnPanic::Stop`](crate::OnPanic::Stop) holds; or the first event of
+    /// A handler panicked, and [`OnPanic::Stop`] holds; or the first event of
     /// the run did.
     Panicked {
         /// The first panic.
@@ -180,7 +190,7 @@ pub enum RunError {
     Deadline {
         /// Events that were queued and not run.
         events_left: u64,
-        /// Strong [`Poster`](crate::Poster)s that there were at the deadline.
+        /// Strong [`Poster`]s that there were at the deadline.
         strong_posters_left: u64,
         /// Tasks that waited; see [`Cx::spawn`](crate::Cx::spawn).
         tasks_left: u64,

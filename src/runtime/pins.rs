@@ -20,7 +20,7 @@
 //! thread runs wherever the system puts it, and [`CoreStats::pin_refused`] says why. It is an
 //! error only if the program has asked for pinned threads.
 //!
-//! [`CoreStats::pin_refused`]: crate::CoreStats::pin_refused
+//! [`CoreStats::pin_refused`]: crate::metrics::CoreStats::pin_refused
 
 use crate::topology::Topology;
 use rustix::thread::{CpuSet, sched_setaffinity};

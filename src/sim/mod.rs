@@ -113,8 +113,9 @@ pub use mely_hardware as machine;
 use self::world::VirtualCores;
 use crate::cx::has_host;
 use crate::net::SimNet;
+use crate::runtime::builder::BuildError;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
-use crate::{BuildError, Builder, Cx, Poster, RunError, Runtime};
+use crate::{Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
 use std::time::Duration;
 
@@ -316,17 +317,17 @@ impl Simulation {
     }
 
     /// The runtime's counters.
-    pub fn stats(&self) -> crate::Stats {
+    pub fn stats(&self) -> crate::host::stats::Stats {
         self.runtime.inner.stats()
     }
 
     /// The colors in which the most events wait.
-    pub fn deepest(&self, most: usize) -> Vec<crate::ColorDepth> {
+    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.runtime.inner.deepest(most)
     }
 
     /// What the runtime has learned of each handler, in virtual time.
-    pub fn profile(&self) -> crate::Profile {
+    pub fn profile(&self) -> crate::host::profile::Profile {
         self.runtime.inner.profile()
     }
 

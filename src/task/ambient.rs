@@ -14,7 +14,8 @@ use crate::{Cx, Reason};
 /// be kept, and not be had twice: inside `f` there is none.
 ///
 /// ```
-/// use mely::{Color, Colored, Runtime, with_cx};
+/// use mely::task::with_cx;
+/// use mely::{Color, Colored, Runtime};
 /// let runtime = Runtime::builder().build()?;
 /// let total = runtime.run_until(|cx, finish| {
 ///     let hits = Colored::new(cx, Color::from(7), 40);

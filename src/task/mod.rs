@@ -1,17 +1,24 @@
-//! Futures that belong to a color.
+//! Futures that belong to a color: their context, time, and joining.
 //!
-//! A task is a future that is polled by events of its color. [`body`] is what its wakers have, and
-//! says when it is polled; [`ambient`] is how code inside of it reaches the context; [`time`] are
-//! futures of time. Here is how it is spawned: the caller gets a [`JoinHandle`], whose result comes
-//! as that of an event that was asked ([`crate::ask`]).
+//! [`Cx::spawn`] runs a future in a color: each poll is an event of that color, so nothing else of
+//! the color runs between two `.await`s, and what the future touches there needs no lock. Inside,
+//! [`with_cx`] gives the context; [`sleep`], [`timeout`], [`yield_now`] and [`stopping`] wait.
+
+// `body` has the state of a task and says when it is polled, `ambient` is how code inside of it
+// reaches the context. The result of a task comes as that of an event that was asked (`crate::ask`).
 
 pub(crate) mod ambient;
 mod body;
 #[cfg(not(loom))]
 pub(crate) mod time;
 
+pub use self::ambient::{try_with_cx, with_cx};
+#[cfg(not(loom))]
+pub use self::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
+pub use crate::ask::{JoinError, join_all};
+
 use self::body::{Body, First, boxed_event, event};
-use crate::ask::{JoinError, JoinHandle};
+use crate::ask::JoinHandle;
 use crate::colored::Colored;
 use crate::event::node::Sort;
 use crate::gate::HoldId;
@@ -148,14 +155,14 @@ impl Cx {
     /// given to may be of another runtime's making, as the channels of tokio or futures. What wants
     /// to be polled by *that* runtime (tokio's sockets and timers) does not work here. A task that
     /// never waits, because what it awaits is always ready, keeps its core like any long handler:
-    /// [`yield_now`](crate::yield_now) lets others go first.
+    /// [`yield_now`](crate::task::yield_now) lets others go first.
     ///
     /// What another task learns through a channel may be newer than what this one has posted: who
     /// is woken sees those posts in their places, and who looks by itself (`try_recv`) may overtake
     /// them, as [`Cx::flush`] says of threads.
     ///
-    /// Inside, [`with_cx`](crate::with_cx) gives the context. [`sleep`](crate::sleep),
-    /// [`timeout`](crate::timeout), [`Colored::call`] and [`JoinHandle`] are futures.
+    /// Inside, [`with_cx`](crate::task::with_cx) gives the context. [`sleep`](crate::task::sleep),
+    /// [`timeout`](crate::task::timeout), [`Colored::call`] and [`JoinHandle`] are futures.
     ///
     /// The output of the future comes by the handle. Dropping the handle detaches the task, which
     /// goes on. To end a task together with a value, keep its handle in the value, with
@@ -164,7 +171,7 @@ impl Cx {
     /// A run does not end before its tasks, whether it was asked to stop or ends when it is idle:
     /// `Stats::tasks` counts those that wait. They do not count towards
     /// [`Builder::events_max`](crate::Builder::events_max). So a task that would go on for ever
-    /// listens to [`stopping`](crate::stopping), or is canceled. If the run is cut short, the futures
+    /// listens to [`stopping`](crate::task::stopping), or is canceled. If the run is cut short, the futures
     /// that are left are dropped.
     ///
     /// A panic of the future is one of the event that polled it, and what it panics with goes where
@@ -180,7 +187,7 @@ impl Cx {
     ///             // Asks other colors, and waits without blocking anybody.
     ///             let color = Color::from(color);
     ///             let ask = |cx: &mut mely::Cx| cx.ask(color, |cx| cx.color().value());
-    ///             let asked = mely::with_cx(ask);
+    ///             let asked = mely::task::with_cx(ask);
     ///             sum += asked.await.unwrap_or(0);
     ///         }
     ///         finish.finish(sum);
@@ -254,14 +261,15 @@ impl Hold {
     /// So a request is answered before the next one of its connection begins, however often it
     /// waits. The future must not wait for an ordinary event of the held color, which waits for it
     /// ([`Colored::call`] of a state in that color, say): it reaches the color's state by
-    /// [`with_cx`](crate::with_cx).
+    /// [`with_cx`](crate::task::with_cx).
     ///
     /// Also at the limit of queued events. If the task is [canceled](JoinHandle::cancel), the color
     /// goes on when the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
     /// left of the future runs between the other events of the color then.
     ///
     /// ```
-    /// use mely::{Color, Runtime, sleep};
+    /// use mely::task::sleep;
+    /// use mely::{Color, Runtime};
     /// use std::sync::{Arc, Mutex};
     /// use std::time::Duration;
     /// let log = Arc::new(Mutex::new(Vec::new()));
@@ -319,7 +327,7 @@ impl<T: Send + 'static> Colored<T> {
     /// futures, of whatever color or runtime. Posted at the first poll. If the future is dropped
     /// before the event has begun, the event is canceled.
     ///
-    /// A task of the state's own color needs no event for it: see [`with_cx`](crate::with_cx).
+    /// A task of the state's own color needs no event for it: see [`with_cx`](crate::task::with_cx).
     ///
     /// ```
     /// use mely::{Color, Colored, Runtime};

@@ -25,13 +25,14 @@ static SLEEP: Handler = Handler::new("mely: sleep");
 /// If it is polled outside of a task of mely.
 ///
 /// ```
-/// use mely::{Color, Runtime, sleep};
+/// use mely::task::sleep;
+/// use mely::{Color, Runtime};
 /// use std::time::Duration;
 /// let slept = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let begun = cx.now();
 ///     cx.spawn(Color::from(7), async move {
 ///         sleep(Duration::from_millis(2)).await;
-///         finish.finish(mely::with_cx(|cx| cx.now() - begun));
+///         finish.finish(mely::task::with_cx(|cx| cx.now() - begun));
 ///     });
 /// })?;
 /// assert!(slept >= Duration::from_millis(2));

@@ -350,7 +350,7 @@ impl Cx {
     ///
     /// It runs under the handler of the first state whose handle has one ([`Colored::via`](crate::Colored::via)). There
     /// is an event under that handler for each of the colors, of which one runs `f`: so the
-    /// handler's [profile](crate::Profile) counts as many events.
+    /// handler's [profile](crate::metrics::Profile) counts as many events.
     ///
     /// If `f` panics all of the states are poisoned. If one of them is already, the event panics.
     ///

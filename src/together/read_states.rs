@@ -4,7 +4,7 @@ use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
 use crate::{Colored, Cx, Reason};
 
-/// States that an event can read together: as [`States`](crate::States), of types that are `Sync`.
+/// States that an event can read together: as [`States`](crate::state::States), of types that are `Sync`.
 /// See [`Cx::read_all`].
 pub trait ReadStates: sealed::ReadStates {}
 

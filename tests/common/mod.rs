@@ -10,8 +10,9 @@
 pub mod wire;
 
 use mely::net::{Backend, SimNet};
+use mely::runtime::OnPanic;
 use mely::topology::Topology;
-use mely::{Builder, Cores, OnPanic, RunError, Runtime};
+use mely::{Builder, Cores, RunError, Runtime};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;

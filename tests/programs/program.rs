@@ -1,6 +1,6 @@
 //! What a program is, and how one is made.
 
-use mely::{Heuristics, OnPanic, Stealing};
+use mely::runtime::{Heuristics, OnPanic, Stealing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

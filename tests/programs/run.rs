@@ -4,13 +4,15 @@ use crate::model::{Bound, HoldId, Id, Model, Way};
 use crate::program::{Act, BOUNDS, HANDLERS, Outside, Program};
 use mely::Reason;
 use mely::net::Timer;
+use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
 use mely::sim::{self, Step};
+use mely::state::{Backlog, Bounded, Permit, Shed};
+use mely::task::{JoinError, sleep, with_cx, yield_now};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Backlog, Bounded, Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinError, JoinHandle,
-    OnPanic, PanicReport, Permit, Post, Poster, Rejected, RunError, Runtime, Shed, sleep, with_cx,
-    yield_now,
+    Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinHandle, Post, Poster, Rejected,
+    RunError, Runtime,
 };
 use std::collections::VecDeque;
 use std::panic;

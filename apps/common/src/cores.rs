@@ -1,7 +1,9 @@
 //! The cores of a program's runtime: as many as its option `--cores` says. With all that the
 //! process may use, each is pinned to its processor.
 
-use mely::{BuildError, Builder, Cores, Stats};
+use mely::metrics::Stats;
+use mely::runtime::BuildError;
+use mely::{Builder, Cores};
 
 /// Sets them.
 pub fn set(builder: Builder, cores: Option<usize>) -> Builder {

@@ -36,7 +36,8 @@ mod tests;
 mod work;
 
 use args::{Args, Command, Role};
-use mely::{OnPanic, Runtime, Stealing};
+use mely::Runtime;
+use mely::runtime::{OnPanic, Stealing};
 use mely_apps_common::{cores, files, out};
 use std::process::ExitCode;
 

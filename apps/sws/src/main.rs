@@ -59,7 +59,8 @@ mod tests;
 mod voice;
 
 use mely::net::Backend;
-use mely::{BuildError, RunError, Runtime, Stealing};
+use mely::runtime::{BuildError, Stealing};
+use mely::{RunError, Runtime};
 use mely_apps_common::{cores, files, out};
 use server::Server;
 use std::error::Error;

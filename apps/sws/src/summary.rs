@@ -1,6 +1,6 @@
 //! The plain text that is printed at exit.
 
-use mely::{RecordingState, RecordingStats};
+use mely::metrics::{RecordingState, RecordingStats};
 use std::fmt::Write;
 use std::path::Path;
 

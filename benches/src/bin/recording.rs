@@ -8,7 +8,8 @@
 //! another (`hop`), on one core and on all. The files are written to FOLDER, by default that of
 //! temporary files.
 
-use mely::{Color, Cores, Cx, OnPanic, Runtime};
+use mely::runtime::OnPanic;
+use mely::{Color, Cores, Cx, Runtime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

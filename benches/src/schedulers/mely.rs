@@ -3,7 +3,8 @@
 use super::{Extras, NO_WATCHDOG, Scheduler, Steals};
 use crate::{Context, Note, Outside, Workload, World};
 use mely::Post;
-use mely::{Color, Cores, Cx, Heuristics, Poster, Runtime, Stealing};
+use mely::runtime::{Heuristics, Stealing};
+use mely::{Color, Cores, Cx, Poster, Runtime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

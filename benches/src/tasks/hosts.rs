@@ -2,7 +2,8 @@
 
 use crate::machine;
 use crate::schedulers::NO_WATCHDOG;
-use mely::{Color, Colored, Cores, JoinError, Runtime, with_cx};
+use mely::task::{JoinError, with_cx};
+use mely::{Color, Colored, Cores, Runtime};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -113,12 +114,12 @@ impl Host for Mely {
 
     #[inline]
     fn yield_now() -> impl Future<Output = ()> + Send {
-        mely::yield_now()
+        mely::task::yield_now()
     }
 
     #[inline]
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send {
-        mely::sleep(time)
+        mely::task::sleep(time)
     }
 
     type Shared<T: Send + Sync + 'static> = Colored<T>;

@@ -1,7 +1,9 @@
 //! What the tasks do: written once, for any runtime that is a [`Host`].
 
 use super::hosts::{FIRST_COLOR, Host};
-use mely::{Backlog, Bounded, Color, Colored, Cx, with_cx};
+use mely::state::{Backlog, Bounded};
+use mely::task::with_cx;
+use mely::{Color, Colored, Cx};
 use std::future::Future;
 use std::hint::black_box;
 use std::sync::Arc;

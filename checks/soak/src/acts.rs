@@ -9,10 +9,10 @@ use crate::server;
 use crate::ticket::Ticket;
 use crate::verdict::{PLANTED, fail};
 use crate::world::{State, World};
-use mely::{
-    Callback, Color, Colored, Cx, OnPanic, Post, Poster, Reason, Rejected, UniqueColor, sleep,
-    timeout, with_cx, yield_now,
-};
+use mely::runtime::OnPanic;
+use mely::state::UniqueColor;
+use mely::task::{sleep, timeout, with_cx, yield_now};
+use mely::{Callback, Color, Colored, Cx, Post, Poster, Reason, Rejected};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};

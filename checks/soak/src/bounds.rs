@@ -5,9 +5,9 @@ use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
 use mely::Reason;
-use mely::{
-    Backlog, Bounded, Callback, Color, Colored, Cx, Handler, Permit, Poster, Rejected, with_cx,
-};
+use mely::state::{Backlog, Bounded, Permit};
+use mely::task::with_cx;
+use mely::{Callback, Color, Colored, Cx, Handler, Poster, Rejected};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! What a round is, drawn from its seed.
 
 use mely::net::{Acceptors, Backend};
-use mely::{Builder, Cores, Heuristics, OnPanic, Runtime, Stealing};
+use mely::runtime::{Heuristics, OnPanic, Stealing};
+use mely::{Builder, Cores, Runtime};
 use std::time::Duration;
 
 /// How a runtime is made to end.

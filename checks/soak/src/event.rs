@@ -70,7 +70,7 @@ impl Event {
             acts::odd(cx, &world, at, &mut rng);
         }
         if rng.u32(..10_000) < world.draw.panics {
-            if world.draw.sides[at.side].on_panic == mely::OnPanic::Stop {
+            if world.draw.sides[at.side].on_panic == mely::runtime::OnPanic::Stop {
                 side.stopping.store(true, Relaxed);
             }
             std::panic::panic_any(PLANTED);

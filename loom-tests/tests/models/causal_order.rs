@@ -4,7 +4,8 @@
 use crate::support::{HALF, LONG, RUNS, SHORT, settle, steps};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Cx, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::{Arc, mpsc};
 

@@ -5,7 +5,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Cx, JoinError, JoinHandle, Post, join_all};
+use mely::task::{JoinError, join_all};
+use mely::{Color, Cx, JoinHandle, Post};
 use mely_loom_tests::{Model, Oracle, must_fail};
 
 /// A color of core 1 of two.

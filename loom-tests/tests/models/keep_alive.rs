@@ -4,7 +4,8 @@
 use crate::support::{RUNS, SHORT, all_has_run};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Poster, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Poster};
 use mely_loom_tests::{Event, Model, Oracle, must_fail};
 use std::sync::mpsc;
 

@@ -3,7 +3,8 @@
 use crate::support::{SHORT, settle, steps};
 use loom::thread;
 use mely::model::{Plan, World};
-use mely::{Color, Cx, Handler, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Cx, Handler};
 use mely_loom_tests::{Event, Model, Oracle, must_fail};
 use std::sync::Arc;
 

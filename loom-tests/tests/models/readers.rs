@@ -2,7 +2,8 @@
 
 use crate::support::{RUNS, SHORT, WORTHY, settle, steps, within, world_with_gates};
 use loom::cell::UnsafeCell;
-use mely::{Color, Colored, Cx, Heuristics, Poster, Stealing};
+use mely::runtime::{Heuristics, Stealing};
+use mely::{Color, Colored, Cx, Poster};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

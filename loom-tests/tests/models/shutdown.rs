@@ -3,7 +3,8 @@
 use crate::support::{RUNS, SHORT, all_has_run};
 use loom::thread;
 use mely::model::{Ending, Plan, World};
-use mely::{Color, Poster, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Poster};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 

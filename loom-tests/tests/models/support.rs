@@ -3,7 +3,9 @@
 use loom::sync::Notify;
 use loom::thread::{self, JoinHandle};
 use mely::model::{Core, Plan, World};
-use mely::{Backlog, Bounded, Color, Colored, Cx, Handler, Permit, Stealing};
+use mely::runtime::Stealing;
+use mely::state::{Backlog, Bounded, Permit};
+use mely::{Color, Colored, Cx, Handler};
 use mely_loom_tests::{Event, Oracle};
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -3,8 +3,9 @@
 use crate::support::{RUNS, SHORT, WORTHY, all_has_run, settle, steps};
 use loom::sync::Mutex;
 use loom::thread;
+use mely::Color;
 use mely::model::{Plan, World};
-use mely::{Color, with_cx};
+use mely::task::with_cx;
 use mely_loom_tests::{Event, Model, Oracle, must_fail};
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use crate::support::{RUNS, SHORT, all_has_run, settle, steps, world_with_gates};
 use loom::thread;
-use mely::{Color, Colored, Cx, Stealing};
+use mely::runtime::Stealing;
+use mely::{Color, Colored, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

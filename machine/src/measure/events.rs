@@ -1,7 +1,8 @@
 //! What the scheduler itself takes, on one core with all in its first cache: mely as it ships.
 
 use super::median;
-use mely::{Color, Cores, Cx, OnPanic, Poster, Runtime};
+use mely::runtime::OnPanic;
+use mely::{Color, Cores, Cx, Poster, Runtime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! From a recording to a program that can be run: nothing is averaged.
 
 use super::taking::taking_ns;
-use mely::{Color, Handler, Heuristics, Stealing};
+use mely::runtime::{Heuristics, Stealing};
+use mely::{Color, Handler};
 use mely_hardware::{Key, Machine};
 use mely_recording::{By, ColorKind, EventId, Recording};
 use std::collections::HashSet;

@@ -3,8 +3,9 @@
 use super::Load;
 use super::figures::{Figures, Times};
 use super::program::{Event, Program};
+use mely::runtime::{Heuristics, Stealing};
 use mely::sim::{self, Outside, SimError};
-use mely::{Callback, Cores, Cx, Heuristics, Poster, Runtime, Stealing};
+use mely::{Callback, Cores, Cx, Poster, Runtime};
 use mely_hardware::{LineCost, Machine, Report, charge};
 use std::fmt::Write;
 use std::sync::Arc;

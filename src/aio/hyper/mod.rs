@@ -8,7 +8,7 @@
 //! up a request that it has not answered by then. A server that answers first asks its stream for
 //! [`AsyncStream::stopping`](super::AsyncStream::stopping) before it gives the stream to hyper, and
 //! calls hyper's `graceful_shutdown` when that is ready, as `examples/hyper.rs` does. The run then
-//! waits for its connections, until the limit of the stage [drain](crate::Stage::Drain).
+//! waits for its connections, until the limit of the stage [drain](crate::runtime::Stage::Drain).
 //!
 //! ```
 //! use http_body_util::{BodyExt, Full};
@@ -16,7 +16,8 @@
 //! use hyper::{Request, Response, client, server, service::service_fn};
 //! use mely::aio::{AsyncStream, connect};
 //! use mely::net::{Acceptors, Stream};
-//! use mely::{Color, Handler, Runtime, with_cx};
+//! use mely::task::with_cx;
+//! use mely::{Color, Handler, Runtime};
 //! use std::convert::Infallible;
 //! use std::error::Error;
 //! use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! hyper's time.
 
-use crate::{sleep, try_with_cx};
+use crate::task::ambient::try_with_cx;
+use crate::task::time::sleep;
 use ::hyper::rt::{Sleep, Timer};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -36,7 +37,7 @@ impl Timer for TaskTimer {
 struct SleepUntil {
     /// None: longer than an [`Instant`] can say.
     deadline: Option<Instant>,
-    sleep: Option<crate::Sleep>,
+    sleep: Option<crate::task::time::Sleep>,
 }
 
 impl SleepUntil {

@@ -3,7 +3,8 @@
 use super::super::wire::{Cutter, First, Request, TIMER_MS, compute};
 use super::{Result, listening};
 use mely::net::{Acceptors, Backend, RecvBuf, Session, Stream, Then};
-use mely::{Builder, Color, Cores, Cx, Handler, Runtime, Stealing};
+use mely::runtime::Stealing;
+use mely::{Builder, Color, Cores, Cx, Handler, Runtime};
 use std::io;
 use std::time::Duration;
 
