@@ -183,6 +183,8 @@ struct Readme;
 /// And those of the pages.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../docs/guide.md")]
+    struct Guide;
     #[doc = include_str!("../docs/coming-from.md")]
     struct ComingFrom;
     #[doc = include_str!("../docs/recording.md")]
