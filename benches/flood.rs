@@ -11,7 +11,7 @@
 //! takes of a full load, and what waits before an event of its own color.
 
 use mely::runtime::OnPanic;
-use mely::state::{Backlog, Bounded};
+use mely::state::Bounded;
 use mely::task::with_cx;
 use mely::{Color, Colored, Cores, Cx, Handler, Poster, Runtime};
 use mely_bench::measure::Spread;
@@ -177,7 +177,7 @@ fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures,
             Load::Steady | Load::Full => log(Color::from(100 + other)),
         })
         .collect();
-    let bounded = Bounded::new(flood.via(&FLOODS), Backlog::events(FLOOD_BOUND));
+    let bounded = flood.via(&FLOODS).bounded(FLOOD_BOUND);
     let stops = poster.clone();
     thread::spawn(move || {
         thread::sleep(WARM_UP + time);

@@ -8,7 +8,7 @@
 //! and SIGTERM no more jobs are accepted, and those that were have some time to finish. Whatever
 //! becomes of a job is told: refused or not done; or accepted, and then done or not done.
 
-use mely::state::{Backlog, Bounded};
+use mely::state::Bounded;
 use mely::task::{timeout, with_cx};
 use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -119,7 +119,7 @@ pub(crate) fn queue_of<'a>(
     let color = Color::from(customers.hasher().hash_one(customer));
     customers.entry(customer.to_owned()).or_insert_with(|| {
         let state = Colored::new(poster, color, ());
-        Bounded::new(state.via(&JOB), Backlog::events(waiting_max))
+        state.via(&JOB).bounded(waiting_max)
     })
 }
 

@@ -6,7 +6,7 @@
 //! bytes. A client that finds no place or no target is closed; one that does nothing for
 //! `IDLE_MAX` is reset, and its target with it.
 
-use mely::net::{Acceptors, Incoming, Piped, Stream};
+use mely::net::{Acceptors, Incoming, Stream};
 use mely::{Color, Cx, Handler, Runtime};
 use std::{env, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,10 +26,9 @@ fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io:
     let color = client.color();
     let peer = client.peer_addr(cx)?;
     let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
-        let done = PIPED.on_value(color, move |_cx, piped: Piped| {
-            if let Err(error) = piped.end {
-                let (there, back) = (piped.there_bytes, piped.back_bytes);
-                eprintln!("{peer}: {error}, after {there} bytes there and {back} back");
+        let done = PIPED.on_value(color, move |_cx, piped: io::Result<_>| {
+            if let Err(error) = piped {
+                eprintln!("{peer}: {error}");
             }
             drop(place); // Whatever else happens, it is dropped with the callback.
         });

@@ -18,7 +18,7 @@ pub struct Handler {
     name: &'static str,
     time_ns: u32,
     penalty: u32,
-    touches_bytes: Option<u64>,
+    working_set_bytes: Option<u64>,
 }
 
 /// The largest penalty; larger annotations are clamped.
@@ -31,7 +31,7 @@ impl Handler {
             name,
             time_ns: 0,
             penalty: 1,
-            touches_bytes: None,
+            working_set_bytes: None,
         }
     }
 
@@ -66,20 +66,19 @@ impl Handler {
         self
     }
 
-    /// What of its color's data an event of this handler reads and writes, in bytes, about. The
-    /// scheduler does not go by it: it is for a recording ([`Builder::record`]), by which one asks
-    /// what the same events would do on another machine, where data has to be fetched from other
-    /// caches. Without it their data is taken to cost nothing.
+    /// Annotates the working set of one event: about how many bytes of its color's data it reads
+    /// and writes. The scheduler does not use it. It is for a recording ([`Builder::record`]) that
+    /// is replayed on the model of another machine, where data has to be fetched from other caches.
+    /// Without it the data costs nothing there.
     ///
     /// ```
     /// use mely::Handler;
-    /// static SORT: Handler = Handler::new("sort").touches_bytes(64 << 10);
-    /// assert_eq!(SORT.annotated_bytes(), Some(65_536));
+    /// static SORT: Handler = Handler::new("sort").working_set_bytes(64 << 10);
     /// ```
     ///
     /// [`Builder::record`]: crate::Builder::record
-    pub const fn touches_bytes(mut self, bytes: u64) -> Handler {
-        self.touches_bytes = Some(bytes);
+    pub const fn working_set_bytes(mut self, bytes: u64) -> Handler {
+        self.working_set_bytes = Some(bytes);
         self
     }
 
@@ -89,7 +88,7 @@ impl Handler {
     }
 
     /// The annotated time, if any.
-    pub const fn annotated_time(&self) -> Option<Duration> {
+    pub(crate) const fn annotated_time(&self) -> Option<Duration> {
         if self.time_ns == 0 {
             None
         } else {
@@ -98,12 +97,12 @@ impl Handler {
     }
 
     /// The annotated bytes, if any.
-    pub const fn annotated_bytes(&self) -> Option<u64> {
-        self.touches_bytes
+    pub(crate) const fn annotated_bytes(&self) -> Option<u64> {
+        self.working_set_bytes
     }
 
     /// The annotated penalty, 1 if none was given.
-    pub const fn annotated_penalty(&self) -> u32 {
+    pub(crate) const fn annotated_penalty(&self) -> u32 {
         self.penalty
     }
 }

@@ -145,8 +145,6 @@ pub use mely_topology as topology;
 
 /// State of colors: bounds on the events that wait for it, weak handles, several states at once.
 pub mod state {
-    pub use crate::bounded::backlog::{Backlog, Shed};
-    pub use crate::bounded::reserve::Reserve;
     pub use crate::bounded::{Bounded, Permit};
     #[cfg(not(loom))]
     pub use crate::colored::weak::WeakColored;
@@ -157,9 +155,7 @@ pub mod state {
 
 /// Counters of a run, and profiles of its handlers: [`Poster::stats`], [`Poster::profile`].
 pub mod metrics {
-    pub use crate::host::profile::{
-        HandlerProfile, Learned, Profile, Recommendation, StealProfile,
-    };
+    pub use crate::host::profile::{HandlerProfile, Profile, Recommendation, StealProfile};
     pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
     #[cfg(feature = "record")]
     pub use crate::record::{RecordingState, RecordingStats};
@@ -172,7 +168,7 @@ pub mod runtime {
     pub use crate::host::stage::Stage;
     pub use crate::host::unfinished::{Obstacle, Unfinished};
     pub use crate::host::watchdog::SlowHandler;
-    pub use crate::policy::{Heuristics, Stealing};
+    pub use crate::policy::Stealing;
 }
 
 /// The README's examples compile.

@@ -18,7 +18,7 @@ use crate::host::stage::{Stage, StageLimits};
 use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::policy::Policy;
-use crate::policy::{Heuristics, Stealing};
+use crate::policy::Stealing;
 use crate::sched::section::Section;
 use crate::sched::step::{Stepped, step};
 use crate::shared::idle::bells::Bell;
@@ -61,7 +61,7 @@ impl Plan {
     pub const fn cores(cores: usize) -> Plan {
         Plan {
             cores,
-            stealing: Stealing::On(Heuristics::ALL),
+            stealing: Stealing::ALL,
             exit_when_idle: false,
             slot_bits: crate::color::SLOT_BITS_MIN,
         }
@@ -78,10 +78,6 @@ pub struct World {
 impl World {
     /// A world in which nothing has happened yet.
     pub fn new(plan: Plan) -> World {
-        let (stealing, heuristics) = match plan.stealing {
-            Stealing::Off => (false, Heuristics::NONE),
-            Stealing::On(heuristics) => (true, heuristics),
-        };
         let cores = plan.cores;
         let other = move |core| (CoreId::of(core % cores), Distance::SharedL1);
         let others = |core| (core + 1..core + cores).map(other);
@@ -90,8 +86,7 @@ impl World {
             hash_key: HashKey::from_seed(0),
             victims: (0..cores).map(|core| others(core).collect()).collect(),
             policy: Policy {
-                stealing,
-                heuristics,
+                stealing: plan.stealing,
                 batch: 10,
                 quantum_busy_ns: 600,
             },

@@ -60,7 +60,7 @@ pub enum Reason {
     /// [`Builder::events_max`](crate::Builder::events_max).
     Full,
     /// The limit of this color, queue or connection is reached: the number of events of a
-    /// [`Bounded`](crate::state::Bounded), of callbacks that wait for it, or the bytes of
+    /// [`Bounded`](crate::state::Bounded) or of its waiters, or the bytes of
     /// [`Stream::set_write_limit`](crate::net::Stream::set_write_limit).
     NoRoom,
     /// All threads for blocking work are busy, and their queue is full:
@@ -119,7 +119,7 @@ impl fmt::Display for Reason {
             Reason::Ended => "the runtime has ended or is ending",
             Reason::Full => "the limit of queued events is reached (`Builder::events_max`)",
             Reason::NoRoom => {
-                "the limit is reached (`Backlog::events` or `Backlog::line` of a bounded color, \
+                "the limit is reached (`Colored::bounded` or `Bounded::waiters_max` of a color, \
                  `Stream::set_write_limit` of a connection)"
             }
             Reason::BlockingFull => {

@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Bound, cores};
-use mely::state::{Backlog, Bounded};
 use mely::task::{with_cx, yield_now};
 use mely::{Color, Colored, Cx, Runtime};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -144,7 +143,7 @@ fn a_hold_allocates_nothing() {
 fn a_post_with_a_bound_allocates_nothing() {
     let posts = |times| async move {
         let state = with_cx(|cx| Colored::new(cx, Color::from(2), 0u64));
-        let bounded = Bounded::new(state, Backlog::events(4));
+        let bounded = state.bounded(4);
         let done = Arc::new(Notify::new());
         for round in 0..FEW + times {
             if round == FEW {

@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
-use mely::state::{Backlog, Bounded, Permit, Shed};
+use mely::state::{Bounded, Permit};
 use mely::task::{sleep, with_cx};
 use mely::{Callback, Color, Colored, Cores, Cx, Handler, Poster, Rejected, RunError, Runtime};
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ static SHORT: Handler = Handler::new("short").time(Duration::from_nanos(100));
 const COLOR: Color = Color::new(5);
 
 fn bounded<T: Send>(poster: &Poster, events: usize, value: T) -> Bounded<T> {
-    Bounded::new(Colored::new(poster, COLOR, value), Backlog::events(events))
+    Colored::new(poster, COLOR, value).bounded(events)
 }
 
 /// An event of the color that is begun, and ends when it is told to. Others wait behind it.
@@ -62,7 +62,7 @@ fn a_full_color_gives_the_closure_back() {
         let full = bounded(poster, 2, 0);
         let (go, begun) = blocks(poster, full.state());
         begun.recv().unwrap();
-        assert_eq!((full.waiting(), full.backlog().events_max()), (0, 2));
+        assert_eq!(full.waiting(), 0);
         for _ in 0..2 {
             full.try_post(poster, |n, _cx| *n += 1).unwrap();
         }
@@ -82,7 +82,10 @@ fn a_full_color_gives_the_closure_back() {
         else {
             panic!("accepted");
         };
-        assert!(refused.to_string().contains("Backlog::events"), "{refused}");
+        assert!(
+            refused.to_string().contains("Colored::bounded"),
+            "{refused}"
+        );
         assert_eq!(format!("{refused:?}"), "Rejected(NoRoom)");
         assert_eq!(alive.count(), 1, "the closure came back");
         go.send(()).unwrap();
@@ -281,9 +284,10 @@ fn who_asks_for_room_that_is_there_is_called_at_once() {
     runtime
         .run(move |cx| {
             let permit = its.try_reserve().unwrap();
-            let on_room = move |cx: &mut Cx, room: Permit<_>| {
+            let bound = its.clone();
+            let on_room = move |cx: &mut Cx, _room: Permit<_>| {
                 assert_eq!(cx.color(), Color::from(9));
-                assert_eq!(room.bounded().waiting(), 1, "its own");
+                assert_eq!(bound.waiting(), 1, "its own");
                 calls.store(true, Ordering::Relaxed);
             };
             its.on_room(cx, Callback::anonymous_value(Color::from(9), on_room))
@@ -671,9 +675,18 @@ fn what_waits_for_a_hold_has_not_begun() {
 }
 
 #[test]
-#[should_panic(expected = "a backlog of 0 events")]
+#[should_panic(expected = "a bound of 0 events")]
 fn a_bound_of_nothing_is_refused() {
-    let _ = Backlog::events(0);
+    let runtime = cores(1).build().unwrap();
+    let _ = bounded(&runtime.poster(), 0, ());
+}
+
+#[test]
+#[should_panic(expected = "set before it is cloned")]
+fn a_bound_that_is_shared_is_not_set() {
+    let runtime = cores(1).build().unwrap();
+    let shared = bounded(&runtime.poster(), 1, ());
+    let _ = shared.clone().waiters_max(0);
 }
 
 /// In virtual time: whatever has waited for longer is shed, and nothing else.
@@ -688,8 +701,7 @@ fn what_is_too_old_is_shed() {
         let mut simulation = builder.simulate(seed).unwrap();
         let poster = simulation.poster();
         let state = Colored::new(&poster, COLOR, Arc::clone(&log));
-        let backlog = Backlog::events(100).shed_older_than(AGE);
-        let full = Bounded::new(state, backlog);
+        let full = state.bounded(100).shed_older_than(AGE);
         let its = full.clone();
         simulation
             .run(move |cx| {
@@ -702,9 +714,10 @@ fn what_is_too_old_is_shed() {
                             log.lock().unwrap().push((i, None));
                             mely::sim::work(cx, Duration::from_millis(7));
                         };
-                        let shed = move |log: &mut Log, cx: &mut Cx, shed: Shed| {
+                        let posted = with_cx(|cx| cx.now());
+                        let shed = move |log: &mut Log, cx: &mut Cx| {
                             assert_eq!((cx.color(), cx.handler()), (COLOR, "work"));
-                            log.lock().unwrap().push((i, Some(shed.waited)));
+                            log.lock().unwrap().push((i, Some(cx.now() - posted)));
                         };
                         with_cx(|cx| full.via(&WORK).try_post_or(cx, run, shed)).unwrap();
                     }
@@ -735,7 +748,7 @@ fn what_comes_from_outside_is_shed_by_the_same_clock() {
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, ());
     let hour = Duration::from_secs(3_600);
-    let full = Bounded::new(state, Backlog::events(9).shed_older_than(hour));
+    let full = state.bounded(9).shed_older_than(hour);
     let alive = Alive::default();
     let (one, two) = (alive.payload(), alive.payload());
     let works = move |_: &mut (), cx: &mut Cx| mely::sim::work(cx, hour);
@@ -766,18 +779,16 @@ fn of_too_many_the_oldest_are_shed() {
     let mut simulation = builder.simulate(3).unwrap();
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, ());
-    let full = Bounded::new(state, Backlog::events(10).shed_deeper_than(3));
+    let full = state.bounded(10).shed_deeper_than(3);
     let log = Arc::new(Mutex::new(Vec::new()));
     for i in 0..10 {
         let (run, shed) = (Arc::clone(&log), Arc::clone(&log));
-        let run = move |_: &mut (), _: &mut Cx| run.lock().unwrap().push((i, None));
-        let shed = move |_: &mut (), _: &mut Cx, its: Shed| {
-            shed.lock().unwrap().push((i, Some(its.behind)));
-        };
+        let run = move |_: &mut (), _: &mut Cx| run.lock().unwrap().push((i, "run"));
+        let shed = move |_: &mut (), _: &mut Cx| shed.lock().unwrap().push((i, "shed"));
         full.via(&WORK).try_post_or(&poster, run, shed).unwrap();
     }
     simulation.run(|_cx| ()).unwrap();
-    let expected = (0..10).map(|i| (i, (i < 6).then_some(9 - i)));
+    let expected = (0..10).map(|i| (i, if i < 6 { "shed" } else { "run" }));
     assert!(log.lock().unwrap().iter().copied().eq(expected), "{log:?}");
     assert_eq!(full.shed(), 6);
 }
@@ -796,8 +807,8 @@ fn a_flood_costs_the_others_its_share() {
         // The number of handlers that the color has run.
         let ran = Arc::new(AtomicU64::new(0));
         let state = Colored::new(&poster, COLOR, Arc::clone(&ran));
-        let flood = Bounded::new(state.clone(), Backlog::events(SHARE));
-        let other = Bounded::new(state, Backlog::events(1));
+        let flood = state.bounded(SHARE);
+        let other = state.bounded(1);
         // As many tasks as could, each of which posts for ever.
         for task in 0..8 {
             let flood = flood.clone();
@@ -857,7 +868,7 @@ fn room_that_is_promised_sheds_nothing() {
     let mut simulation = builder.simulate(5).unwrap();
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, 0);
-    let full = Bounded::new(state, Backlog::events(4).shed_deeper_than(1));
+    let full = state.bounded(4).shed_deeper_than(1);
     let permits = [(); 2].map(|()| full.try_reserve().unwrap());
     for _ in 0..2 {
         full.try_post(&poster, |n, _cx| *n += 1).unwrap();
@@ -969,7 +980,7 @@ fn a_full_color_of_a_runtime_that_ends_says_so() {
     assert_eq!(posts(&by_poster), ended);
     assert_eq!(posts(&as_work), ended);
     assert_eq!(posts(&by_keep_alive), no_room);
-    let shed = |_: &mut (), _: &mut Cx, _: Shed| ();
+    let shed = |_: &mut (), _: &mut Cx| ();
     let refused = full.via(&WORK).try_post_or(&poster, nothing, shed);
     assert!(
         matches!(
@@ -1100,9 +1111,7 @@ fn a_callback_that_finds_the_line_full_comes_back() {
     let _bound = common::Bound::new("a line that is full");
     let runtime = cores(1).build().unwrap();
     let poster = runtime.poster();
-    let state = Colored::new(&poster, COLOR, ());
-    let full = Bounded::new(state, Backlog::events(1).line(2));
-    assert_eq!(full.backlog().line_max(), 2);
+    let full = bounded(&poster, 1, ()).waiters_max(2);
     let permit = full.try_reserve().unwrap();
     let alive = Alive::default();
     let on_room = || {
@@ -1123,7 +1132,10 @@ fn a_callback_that_finds_the_line_full_comes_back() {
         ),
         "{refused:?}"
     );
-    assert!(refused.to_string().contains("Backlog::line"), "{refused}");
+    assert!(
+        refused.to_string().contains("Bounded::waiters_max"),
+        "{refused}"
+    );
     assert_eq!(refused.value.color(), Color::from(9));
     drop(refused);
     assert_eq!((full.in_line(), alive.count(), full.refused()), (2, 2, 1));
@@ -1149,8 +1161,7 @@ fn a_callback_that_finds_the_line_full_comes_back() {
 fn a_line_for_nobody_refuses_only_where_there_is_no_room() {
     let runtime = cores(1).build().unwrap();
     let poster = runtime.poster();
-    let state = Colored::new(&poster, COLOR, ());
-    let full = Bounded::new(state, Backlog::events(1).line(0));
+    let full = bounded(&poster, 1, ()).waiters_max(0);
     let on_room = || {
         let on_room = |_: &mut Cx, room: Permit<()>| drop(room);
         full.on_room(&poster, Callback::anonymous_value(Color::from(9), on_room))
@@ -1212,8 +1223,8 @@ fn what_is_shed_and_refused_is_counted() {
     let counts = |stats: mely::metrics::Stats| (stats.events_shed, stats.events_refused);
     assert_eq!(counts(simulation.stats()), (0, 0));
     let state = Colored::new(&poster, COLOR, ());
-    let one = Bounded::new(state.clone(), Backlog::events(4).shed_deeper_than(0));
-    let other = Bounded::new(state, Backlog::events(1));
+    let one = state.bounded(4).shed_deeper_than(0);
+    let other = state.bounded(1);
     for _ in 0..4 {
         one.try_post(&poster, |_, _cx| ()).unwrap();
     }

@@ -440,7 +440,7 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
         }
     }
     let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
-    let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+    let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
     let mut simulation = builder.simulate(seed).unwrap();
     let (hops, others) = (Arc::<Mutex<Vec<Hop>>>::default(), Log::default());
     let (its, log_of_others) = (Arc::clone(&hops), Arc::clone(&others));

@@ -455,7 +455,7 @@ fn what_a_hold_is_given_when_it_is_over_is_dropped_at_once() {
 fn a_deadline_behind_the_continuation_is_dropped_at_once() {
     for seed in 0..30 {
         let builder = Runtime::builder().cores(Cores::Count(2));
-        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let alive = Alive::default();
         let (late, looks) = (alive.payload(), Arc::new(Mutex::new(0)));
@@ -738,7 +738,7 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
 fn a_callback_that_resumes_runs_on_the_core_of_the_hold() {
     for core in 0..2 {
         let builder = Runtime::builder().cores(Cores::Count(2));
-        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(core).unwrap();
         let held = Color::from(core);
         let first = move |cx: &mut Cx| {
@@ -965,7 +965,7 @@ fn what_is_put_aside_can_be_seen() {
             cx.post(HELD, |_cx| ());
         }
         let look = move |cx: &mut Cx| {
-            let deepest = cx.deepest(1)[0];
+            let deepest = cx.deepest_colors(1)[0];
             assert_eq!((deepest.color, deepest.events), (Some(HELD), 100));
             // A hold counts as the event that ends it; and there is the one that runs.
             assert_eq!(cx.stats().events_waiting, 102);
@@ -1049,7 +1049,7 @@ fn a_held_color_can_be_placed() {
         let log = Log::default();
         let all = log.clone();
         let builder = Runtime::builder().cores(Cores::Count(2));
-        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let ran_on = |log: &Log, what: &'static str| {
             let log = log.clone();

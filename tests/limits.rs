@@ -928,7 +928,7 @@ fn extreme_settings_work() {
                 for i in 0..1_000 {
                     cx.post(Color::from(i), |_cx| std::thread::yield_now());
                 }
-                assert!(cx.deepest(usize::MAX).len() <= 1_001);
+                assert!(cx.deepest_colors(usize::MAX).len() <= 1_001);
                 cx.stop();
             })
             .unwrap();

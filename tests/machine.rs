@@ -63,7 +63,7 @@ fn one_core_alone_transfers_nothing() {
     assert!(report.lines.iter().all(|line| line.waited_ns == 0.0));
     // Colors that stay where they are cost others nothing.
     let run = builder(8)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .on_machine(&epyc(), 1)
         .unwrap();
     let report = run
@@ -187,7 +187,7 @@ fn a_core_that_sleeps_and_wakes_writes_no_line_of_all_cores() {
 fn what_handlers_touch_is_charged() {
     let touch = |to: u64| {
         let run = builder(16)
-            .stealing(Stealing::Off)
+            .stealing(Stealing::OFF)
             .on_machine(&epyc(), 1)
             .unwrap();
         let start = move |cx: &mut Cx| {
@@ -233,7 +233,7 @@ fn what_is_sent_to_another_color_is_charged_once() {
     let ns = |send_ns: f64, colors: [u64; 10]| {
         let machine = epyc().with(Key::Send, send_ns, "a test").unwrap();
         let run = builder(2)
-            .stealing(Stealing::Off)
+            .stealing(Stealing::OFF)
             .on_machine(&machine, 1)
             .unwrap();
         run.run(move |cx| post_all(cx, colors, 100)).unwrap().all_ns
@@ -255,7 +255,7 @@ fn what_is_sent_to_another_color_is_charged_once() {
 #[test]
 fn state_of_a_color_is_charged_where_it_is_used() {
     let run = builder(2)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .on_machine(&epyc(), 1)
         .unwrap();
     let start = |cx: &mut Cx| {
@@ -421,7 +421,7 @@ fn a_network_is_refused_plainly() {
 fn what_comes_from_outside_comes_to_its_core_at_its_time() {
     let times = Times::default();
     let run = builder(4)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .on_machine(&epyc(), 1)
         .unwrap();
     let outside = run.outside();

@@ -483,7 +483,7 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
                 cx.post(color, move |_| released.lock().unwrap().recv().unwrap());
             });
         };
-        let (at, builder) = (backend.clone(), on(&backend).stealing(Stealing::Off));
+        let (at, builder) = (backend.clone(), on(&backend).stealing(Stealing::OFF));
         with_server("what_comes_in_spite", builder, serve, move |addr| {
             let Client::Tcp(mut client) = Client::connect(&at, addr) else {
                 unreachable!()
@@ -951,7 +951,7 @@ fn who_listens_in_a_simulation_is_home_to_all() {
     for core in [0, 1] {
         let mut simulation = Runtime::builder()
             .cores(Cores::Count(2))
-            .stealing(Stealing::Off)
+            .stealing(Stealing::OFF)
             .simulate(9)
             .unwrap();
         let (tell, addr) = channel();
@@ -1141,7 +1141,7 @@ fn ten_thousand_requests_on_one_core() {
 fn ten_thousand_requests_on_two_cores() {
     for backend in backends() {
         ten_thousand_requests(backend.clone(), 2, Stealing::default());
-        ten_thousand_requests(backend, 2, Stealing::Off);
+        ten_thousand_requests(backend, 2, Stealing::OFF);
     }
 }
 

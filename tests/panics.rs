@@ -6,7 +6,6 @@ use common::{Alive, Bound, child, cores};
 use mely::Post;
 use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
-use mely::state::{Backlog, Bounded};
 use mely::task::{JoinError, sleep, with_cx, yield_now};
 use mely::{
     Builder, Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, RunError, Runtime,
@@ -205,7 +204,7 @@ fn poison_is_seen_from_anywhere_and_cleared() {
         assert_eq!(reply, Err(JoinError::Panicked));
         assert!(room.is_poisoned());
         let poisoned = |why| matches!(why, Some(Reason::Poisoned));
-        let bounded = Bounded::new(room.clone(), Backlog::events(1));
+        let bounded = room.bounded(1);
         let full = bounded.try_post(&poster, |_, _cx| unreachable!());
         let full = matches!(
             full,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 /// Without stealing a color stays where it was put.
 fn fixed(n: usize) -> mely::Runtime {
-    cores(n).stealing(Stealing::Off).build().unwrap()
+    cores(n).stealing(Stealing::OFF).build().unwrap()
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn unique_colors_start_where_they_are_wanted() {
 #[test]
 fn unique_colors_of_another_core_are_moved() {
     let _bound = Bound::new("unique_colors_of_another_core");
-    let builder = cores(2).color_slots(16).stealing(Stealing::Off);
+    let builder = cores(2).color_slots(16).stealing(Stealing::OFF);
     builder
         .build()
         .unwrap()
@@ -213,7 +213,7 @@ fn unique_colors_are_reused_under_new_values() {
     let _bound = Bound::new("unique_colors_are_reused");
     cores(2)
         .color_slots(16)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .build()
         .unwrap()
         .run(|cx| {
@@ -262,7 +262,7 @@ fn under_load_loses_nothing() {
     const COLORS: u64 = 16;
     const EVENTS: u64 = if cfg!(miri) { 3 } else { 4_000 };
     let _bound = Bound::new("under_load_loses_nothing");
-    for stealing in [Stealing::default(), Stealing::Off] {
+    for stealing in [Stealing::default(), Stealing::OFF] {
         let next: Arc<Vec<AtomicU64>> = Arc::new((0..COLORS).map(|_| AtomicU64::new(0)).collect());
         let running: Arc<Vec<AtomicBool>> =
             Arc::new((0..COLORS).map(|_| AtomicBool::new(false)).collect());

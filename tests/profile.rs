@@ -87,7 +87,7 @@ fn check_counts(profile: &Profile, stats: &mely::metrics::Stats) {
 fn counts_are_exact_without_stealing() {
     let _bound = Bound::new("counts_are_exact_without_stealing");
     for n in [1, 2] {
-        let (profile, stats) = run_mixed(n, Stealing::Off);
+        let (profile, stats) = run_mixed(n, Stealing::OFF);
         check_counts(&profile, &stats);
         assert!(profile.handlers.iter().all(|row| row.events_stolen == 0));
         assert!(profile.steals.iter().all(|at| at.steal_cost.is_none()));
@@ -118,25 +118,25 @@ fn counts_are_exact_with_stealing() {
 fn times_are_learned_and_recommended() {
     let _bound = Bound::new("times_are_learned");
     // In virtual time: a busy machine would make handlers longer than they are.
-    let mut simulation = cores(1).stealing(Stealing::Off).simulate(1).unwrap();
+    let mut simulation = cores(1).stealing(Stealing::OFF).simulate(1).unwrap();
     let works = |cx: &mut Cx| mely::sim::work(cx, SPIN_TIME);
     simulation.run(move |cx| mixed(cx, works)).unwrap();
     let profile = simulation.profile();
     let spin = row(&profile, "spin");
-    let learned = spin.learned.unwrap();
-    assert!(learned.mean >= SPIN_TIME * 9 / 10, "{learned:?}");
-    assert!(learned.mean <= SPIN_TIME * 11 / 10, "{learned:?}");
+    let mean = spin.mean.unwrap();
+    assert!(mean >= SPIN_TIME * 9 / 10, "{mean:?}");
+    assert!(mean <= SPIN_TIME * 11 / 10, "{mean:?}");
     let Recommendation::Annotate { time, penalty } = spin.recommendation() else {
         panic!("{spin:?}");
     };
-    assert!(time.abs_diff(learned.mean) * 10 <= learned.mean);
+    assert!(time.abs_diff(mean) * 10 <= mean);
     assert_eq!(penalty, 1);
-    let twice = row(&profile, "twice").learned.unwrap();
-    assert!(twice.mean < learned.mean, "half of them do nothing");
+    let twice = row(&profile, "twice").mean.unwrap();
+    assert!(twice < mean, "half of them do nothing");
     // Annotated with a second, far from the truth, so each event is timed.
     let short = row(&profile, "short");
     assert_eq!(short.annotated_time, Some(Duration::from_secs(1)));
-    assert!(short.learned.unwrap().mean < Duration::from_secs(1) / 2);
+    assert!(short.mean.unwrap() < Duration::from_secs(1) / 2);
     let told = short.recommendation().to_string();
     assert!(told.starts_with(".time(Duration::from_"), "{told}");
     assert!(told.ends_with(".penalty(8)"), "{told}");
@@ -147,7 +147,7 @@ fn times_are_learned_and_recommended() {
     );
     assert!(text.contains(&told), "{text}");
     // The longest in all come first.
-    let total = |row: &HandlerProfile| row.learned.unwrap().mean * row.events() as u32;
+    let total = |row: &HandlerProfile| row.mean.unwrap() * row.events() as u32;
     let totals: Vec<_> = profile.handlers.iter().map(total).collect();
     assert!(
         totals.is_sorted_by(|before, after| before >= after),
@@ -159,7 +159,7 @@ fn times_are_learned_and_recommended() {
 #[test]
 fn a_handlers_mean_is_over_all_its_events() {
     static UNEVEN: Handler = Handler::new("uneven");
-    let mut simulation = cores(1).stealing(Stealing::Off).simulate(1).unwrap();
+    let mut simulation = cores(1).stealing(Stealing::OFF).simulate(1).unwrap();
     simulation
         .run(|cx| {
             for _ in 0..90 {
@@ -174,7 +174,7 @@ fn a_handlers_mean_is_over_all_its_events() {
         })
         .unwrap();
     let profile = simulation.profile();
-    let mean = row(&profile, "uneven").learned.unwrap().mean;
+    let mean = row(&profile, "uneven").mean.unwrap();
     // 90 of them and 10 that take five times as long: 1.4 of it, and not 3.
     let expected = SPIN_TIME * 7 / 5;
     assert!(mean.abs_diff(expected) * 10 <= expected, "{mean:?}");
@@ -225,7 +225,7 @@ fn an_event_that_panics_has_run() {
         .unwrap();
     let profile = observer.profile();
     assert_eq!(row(&profile, "fails").events(), 5);
-    assert!(row(&profile, "fails").learned.is_some(), "{profile}");
+    assert!(row(&profile, "fails").mean.is_some(), "{profile}");
     assert_eq!(row(&profile, "short").events(), 5);
 }
 

@@ -41,7 +41,7 @@ impl Drop for Scratch {
 static HANDLERS: [Handler; 3] = [
     Handler::new("one"),
     Handler::new("two").time(Duration::from_micros(3)),
-    Handler::new("three").touches_bytes(640).penalty(7),
+    Handler::new("three").working_set_bytes(640).penalty(7),
 ];
 
 /// An event, by its color and its place among the events of that color.
@@ -340,7 +340,7 @@ fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
 }
 
 static WORKS: Handler = Handler::new("works")
-    .touches_bytes(4_096)
+    .working_set_bytes(4_096)
     .time(Duration::from_micros(9));
 
 /// Virtual time passes in `work` alone, so that is what an event took; or a little more, for which
@@ -373,7 +373,7 @@ fn times_and_annotations_are_told() {
     let works = &recording.handlers[handler];
     assert_eq!(works.name, "works");
     assert_eq!(
-        (works.annotated_ns, works.touches_bytes, works.penalty),
+        (works.annotated_ns, works.working_set_bytes, works.penalty),
         (Some(9_000), Some(4_096), 1)
     );
     let mut us = Vec::new();

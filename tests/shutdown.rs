@@ -587,7 +587,7 @@ fn work_that_waits_for_its_timers_end() {
     let _bound = Bound::new("work_that_waits");
     let canceled = Arc::new(AtomicBool::new(false));
     cores(2)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .build()
         .unwrap()
         .run(move |cx| {

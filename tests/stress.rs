@@ -177,7 +177,7 @@ fn storm_base_stealing() {
 
 #[test]
 fn storm_without_stealing() {
-    storm(2, 64, 4, 25_000, Stealing::Off);
+    storm(2, 64, 4, 25_000, Stealing::OFF);
 }
 
 /// Handlers post numbered events to every color: order per posting color, through migrations.

@@ -857,7 +857,7 @@ fn what_the_waker_posted_comes_before_what_the_task_posts() {
         };
         let (before, after) = (say("before"), say("after"));
         let builder = Runtime::builder().cores(Cores::Count(3));
-        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let start = move |cx: &mut Cx| {
             let (give, message) = channel();
@@ -983,7 +983,7 @@ fn larger_futures_are_polled_where_they_lie() {
 fn a_sleep_is_canceled_wherever_it_is_dropped() {
     let _bound = Bound::new("a_sleep_is_canceled");
     /// A sleep that was polled.
-    async fn begun() -> Pin<Box<mely::task::Sleep>> {
+    async fn begun() -> Pin<Box<impl Future<Output = ()> + Send>> {
         let mut sleep = Box::pin(sleep(2 * LONG));
         poll_fn(|context| {
             assert!(sleep.as_mut().poll(context).is_pending());

@@ -179,7 +179,7 @@ fn what_was_posted_before_in_one_of_the_colors_goes_first() {
     for seed in 0..60 {
         for reads in [false, true] {
             let builder = Runtime::builder().cores(Cores::Count(3));
-            let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+            let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
             let mut simulation = builder.simulate(seed).unwrap();
             let log = Log::default();
             let all = Arc::clone(&log);

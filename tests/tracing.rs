@@ -5,7 +5,6 @@ mod common;
 
 use common::{Bound, cores, eventually};
 use mely::Post;
-use mely::state::{Backlog, Bounded};
 use mely::{Color, Colored, Handler, Poster, sim};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, Once};
@@ -159,14 +158,14 @@ fn refusals() {
         .build()
         .unwrap()
         .run(move |cx| {
-            let state = Bounded::new(Colored::new(cx, bounded, ()), Backlog::events(1));
+            let state = Colored::new(cx, bounded, ()).bounded(1);
             let permit = state.try_reserve().unwrap();
             assert!(state.try_reserve().is_none());
             drop(permit);
         })
         .unwrap();
     let inside = told("refused", bounded);
-    assert_eq!((inside.len(), inside[0]["limit"].as_str()), (1, "Backlog"));
+    assert_eq!((inside.len(), inside[0]["limit"].as_str()), (1, "bounded"));
     assert_eq!(inside[0]["core"], "0");
     let full = Color::from(5_000_000_005);
     cores(1)

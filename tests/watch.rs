@@ -222,7 +222,7 @@ fn steals_are_counted() {
         }
     }
     assert!(stats.cores[1].events > 0, "what was stolen ran there");
-    let stats = run(Stealing::Off);
+    let stats = run(Stealing::OFF);
     assert_eq!(stats.steals(), 0);
     assert_eq!((stats.cores[0].events, stats.cores[1].events), (201, 0));
 }
@@ -232,7 +232,7 @@ fn sleeping_and_waking_is_counted() {
     let _bound = Bound::new("sleeping_and_waking");
     let runtime = cores(2)
         .spin(Duration::ZERO)
-        .stealing(Stealing::Off)
+        .stealing(Stealing::OFF)
         .build()
         .unwrap();
     let observer = runtime.poster();
@@ -293,14 +293,14 @@ fn waiting_events_are_counted_wherever_they_are() {
         }
         // The first event may still be posting, on the other core.
         eventually("the events of color 5", || {
-            let deepest = poster.deepest(1);
+            let deepest = poster.deepest_colors(1);
             deepest.first().is_some_and(|d| d.events >= 2 * EACH)
         });
-        let deepest = poster.deepest(2);
+        let deepest = poster.deepest_colors(2);
         let stats = poster.stats();
         leave.send(()).unwrap();
         eventually("the end of all", || poster.stats().events_waiting <= 1);
-        assert_eq!(poster.deepest(2), []);
+        assert_eq!(poster.deepest_colors(2), []);
         poster.stop();
         (deepest, stats)
     });

@@ -21,7 +21,7 @@ static READ: Handler = Handler::new("read");
 
 /// Without stealing a color goes elsewhere only because its core is retired.
 fn fixed(n: usize) -> Runtime {
-    cores(n).stealing(Stealing::Off).build().unwrap()
+    cores(n).stealing(Stealing::OFF).build().unwrap()
 }
 
 /// Where an event of this color runs that is posted now.
@@ -214,7 +214,7 @@ fn nothing_is_lost_or_overtaken_while_cores_come_and_go() {
     const COLORS: u64 = 24;
     const EVENTS: u64 = 2_000;
     let _bound = Bound::new("nothing_is_lost");
-    for stealing in [Stealing::Off, Stealing::default(), Stealing::BASE] {
+    for stealing in [Stealing::OFF, Stealing::default(), Stealing::BASE] {
         let runtime = cores(4).stealing(stealing).build().unwrap();
         let rows = Arc::new(Rows(Mutex::default()));
         let judge = Arc::clone(&rows);
@@ -466,7 +466,7 @@ fn the_only_acceptor_goes_where_cores_work() {
     for backend in all_backends() {
         let _bound = Bound::new("the_only_acceptor");
         let at = backend.clone();
-        let runtime = on(&backend).stealing(Stealing::Off).build().unwrap();
+        let runtime = on(&backend).stealing(Stealing::OFF).build().unwrap();
         let addr = {
             let poster = runtime.poster();
             let (tell, told) = channel();
@@ -507,7 +507,7 @@ fn a_listener_is_closed_wherever_its_acceptors_are() {
             for number in [1, 2] {
                 let _bound = Bound::new("a_listener_is_closed");
                 let runtime = cores(3).backend(backend.clone());
-                let runtime = runtime.stealing(Stealing::Off).build().unwrap();
+                let runtime = runtime.stealing(Stealing::OFF).build().unwrap();
                 let (poster, (tell, told)) = (runtime.poster(), channel());
                 let (gone, dropped) = channel();
                 let listens = move |cx: &mut Cx| {

@@ -22,7 +22,7 @@
 //!   were in the event. Work is not scaled: the described processor computes as fast as the
 //!   recorded one did.
 //! - What the recorded run waited for its data is in the recorded times. What the described machine
-//!   makes events wait for the bytes of [`mely::Handler::touches_bytes`] comes on top.
+//!   makes events wait for the bytes of [`mely::Handler::working_set_bytes`] comes on top.
 //! - The kernel's part and the event source's, between two events, is replayed as what it cost the
 //!   core to take each arrival (`taking`). What a thread that is no core posted costs no core more
 //!   than the post.

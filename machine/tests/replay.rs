@@ -18,7 +18,7 @@ use support::{Made, OVER, arrival, begin, define, post};
 
 static STEP: Handler = Handler::new("step");
 static REQUEST: Handler = Handler::new("request");
-static SORT: Handler = Handler::new("sort").touches_bytes(16 << 10);
+static SORT: Handler = Handler::new("sort").working_set_bytes(16 << 10);
 
 fn epyc() -> Machine {
     Machine::shipped("epyc-2x64").unwrap()
@@ -374,7 +374,7 @@ fn what_cannot_be_replayed_is_refused() {
     assert!(refusal(&long, &on(1)).contains("cannot be replayed"));
     let mut large = fine;
     for handler in &mut large.handlers {
-        handler.touches_bytes = Some(1 << 40);
+        handler.working_set_bytes = Some(1 << 40);
     }
     assert!(refusal(&large, &on(1)).contains("cannot be simulated"));
 }

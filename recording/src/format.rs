@@ -217,8 +217,8 @@ pub struct Definition {
     pub time_ns: u64,
     /// `Handler::penalty`.
     pub penalty: u64,
-    /// `Handler::touches_bytes`; none: the program does not say.
-    pub touches_bytes: Option<u64>,
+    /// `Handler::working_set_bytes`; none: the program does not say.
+    pub working_set_bytes: Option<u64>,
 }
 
 /// One record of a log. `gap_ns` is the time since the time before in that log, which was a page's
@@ -522,7 +522,7 @@ impl Page {
                 self.byte(definition.is_handler.into());
                 self.number(definition.time_ns);
                 self.number(definition.penalty);
-                let touches = definition.touches_bytes;
+                let touches = definition.working_set_bytes;
                 self.number(touches.map_or(0, |bytes| bytes.saturating_add(1)));
                 let name = cut(&definition.name);
                 self.number(name.len() as u64);
@@ -897,7 +897,7 @@ impl<'a> Input<'a> {
                     is_handler: self.yes_or_no()?,
                     time_ns: self.number()?,
                     penalty: self.number()?,
-                    touches_bytes: self.number()?.checked_sub(1),
+                    working_set_bytes: self.number()?.checked_sub(1),
                     name: self.text()?,
                 },
             },

@@ -32,7 +32,7 @@ impl Names {
                 is_handler: definition.is_handler,
                 annotated_ns: (definition.time_ns > 0).then_some(definition.time_ns),
                 penalty: definition.penalty,
-                touches_bytes: definition.touches_bytes,
+                working_set_bytes: definition.working_set_bytes,
             });
             HandlerId::at(self.handlers.len() - 1)
         });

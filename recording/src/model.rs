@@ -96,8 +96,8 @@ pub struct Handler {
     pub annotated_ns: Option<u64>,
     /// Its annotation `penalty`; 1 if none was given.
     pub penalty: u64,
-    /// Its annotation `touches_bytes`: what of its color's data one event reads and writes.
-    pub touches_bytes: Option<u64>,
+    /// Its annotation `working_set_bytes`: what of its color's data one event reads and writes.
+    pub working_set_bytes: Option<u64>,
 }
 
 /// An event that has begun.

@@ -50,7 +50,7 @@ pub struct HandlerSummary {
     /// Posts of one, in the mean.
     pub posts: f64,
     /// Its annotation.
-    pub touches_bytes: Option<u64>,
+    pub working_set_bytes: Option<u64>,
 }
 
 /// Posts of one sort.
@@ -207,7 +207,7 @@ impl Recording {
             took_ns: Quantiles::of(of.took_ns),
             waited_ns: Quantiles::of(of.waited_ns),
             posts: of.posts as f64 / of.events as f64,
-            touches_bytes: self[handler].touches_bytes,
+            working_set_bytes: self[handler].working_set_bytes,
         });
         let mut handlers: Vec<HandlerSummary> = handlers.collect();
         handlers.sort_by_key(|of| std::cmp::Reverse((of.total_ns, of.events)));
@@ -399,8 +399,8 @@ impl Summary {
         write!(f, "\n{took}")?;
         for of in &self.handlers {
             let name = printable(&of.name);
-            if let Some(bytes) = of.touches_bytes {
-                writeln!(f, "{name} touches {bytes} bytes an event")?;
+            if let Some(bytes) = of.working_set_bytes {
+                writeln!(f, "{name} has a working set of {bytes} bytes")?;
             }
             if of.panicked > 0 {
                 writeln!(f, "{name} panicked {} times", of.panicked)?;

@@ -195,8 +195,8 @@ impl Drawing<'_> {
         }
         push(&mut args, "posted by", &quoted(&self.poster(event)));
         push(&mut args, "posts", &event.posts().len().to_string());
-        if let Some(bytes) = handler.touches_bytes {
-            push(&mut args, "touches bytes", &bytes.to_string());
+        if let Some(bytes) = handler.working_set_bytes {
+            push(&mut args, "working set bytes", &bytes.to_string());
         }
         if event.panicked {
             push(&mut args, "panicked", "true");

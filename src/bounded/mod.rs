@@ -1,21 +1,19 @@
 //! A color with a bound on the events that wait in it.
 //!
-//! A *permit* is room for one event. A bounded color has as many as its [`Backlog`] says. An event
-//! takes one before it is posted, carries it in its closure, and gives it back when it begins. So
-//! the permit is given back exactly once whatever becomes of the event: it is run, it is shed, or
-//! its closure is dropped at the end of a run. A panic comes later.
+//! A *permit* is room for one event. A bounded color has as many permits as its limit. An event takes
+//! one before it is posted, carries it in its closure, and gives it back when it begins. So each
+//! permit is given back exactly once: when the event runs, when it is shed, or when its closure is
+//! dropped at the end of a run. A panic of the event comes later.
 //!
-//! [`permits`] counts them, and has the line of those who wait for one. [`reserve`] waits: as a
-//! future, and on threads. [`backlog`] is how much may wait, and what is shed.
+//! [`permits`] counts the permits and has the line of waiters. [`reserve`] waits for one: as a
+//! future, and on a thread.
 //!
-//! All of this is above [`Colored`], and the scheduler knows nothing of it: an event of a bounded
-//! color is an event like any other.
+//! All of this is above [`Colored`]: for the scheduler, an event of a bounded color is an event like
+//! any other.
 
-pub(crate) mod backlog;
 mod permits;
-pub(crate) mod reserve;
+mod reserve;
 
-use self::backlog::{Backlog, Shed};
 use self::permits::{Joined, Permits, Undelivered};
 use crate::callback::Callback;
 use crate::event::node::Sort;
@@ -26,8 +24,7 @@ use crate::host::quiesce::Until;
 use crate::host::worker;
 use crate::post::sealed::Through;
 use crate::post::{Post, posts_to, until_of};
-use crate::rejected::Reason;
-use crate::rejected::Rejected;
+use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::shared::load::stats::CoreCounters;
 use crate::sync::relaxed::{AtomicU64, AtomicUsize, Ordering};
@@ -37,58 +34,60 @@ use std::fmt;
 use std::thread::panicking;
 use std::time::Duration;
 
-/// What somebody in the line panics with when room is given.
+/// The handler of an event that resumes a panic of a waker, or of a callback that was dropped.
 static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 
-/// A [`Colored`] with a bound on the events that wait in it: whoever posts too much is refused or
-/// waits, and memory does not.
+/// A [`Colored`] with a limit on its waiting events, for backpressure and load shedding.
 ///
-/// A handle; clones name the same state and the same bound. Only what is posted through these
-/// handles is counted: other events of the color, and events through other `Bounded`s of the same
-/// state, are not. So several sources that post to one state can have a bound each, and none of
-/// them takes the room of another.
+/// A handle, made by [`Colored::bounded`]; clones have the same state and the same bound. Only
+/// events posted through these handles count: events posted through the `Colored` itself, or
+/// through another bound of the same state, do not. So each source of events for one state can have
+/// a bound of its own, and no source takes the room of another.
 ///
-/// A color without a state has a `Colored<()>`.
+/// An event counts from its post until it begins. An event that waits for a [hold](Cx::hold) has not
+/// begun.
 ///
-/// An event counts from its post until it begins. (One that waits for a [hold](Cx::hold) has not
-/// begun.)
-///
-/// | who finds no room | and |
+/// | if there is no room | use |
 /// |---|---|
-/// | is told, and has the closure back | [`try_post`](Self::try_post) |
-/// | is called when there is room | [`on_room`](Self::on_room) |
-/// | awaits it, in a task | [`reserve`](Self::reserve) |
-/// | waits, on a thread that is no core | [`post_wait`](Self::post_wait) |
+/// | give the closure back | [`try_post`](Self::try_post) |
+/// | post a callback once there is room | [`on_room`](Self::on_room) |
+/// | await room in a task | [`reserve`](Self::reserve) |
+/// | block a thread that is not a core of a runtime | [`post_wait`](Self::post_wait) |
 ///
-/// The last three stand in one line, and are given room in the order in which they came. While
-/// somebody is in the line all others are refused, so that nobody is overtaken. Room is given as a
-/// [`Permit`], which is kept for its owner: a post with it is not refused for want of room.
+/// **Backpressure.** Callbacks, tasks and threads that wait for room form one line, and are given
+/// room first come, first served. While the line is not empty all other posts are refused, so none
+/// overtakes it. Room is given as a [`Permit`]: a post with a permit is never refused for want of
+/// room.
 ///
-/// Whoever has room, in whichever way, posts after all that was posted before the room was made: by
-/// the event that made it, and by those before it on its core. So an event that begins publishes
-/// what its core has posted until then, as [`Cx::flush`] does.
+/// **Load shedding.** With [`shed_older_than`](Self::shed_older_than) or
+/// [`shed_deeper_than`](Self::shed_deeper_than), an event over the limit is *shed* when its turn
+/// comes: dropped in its color instead of run, and counted. A drop callback
+/// ([`try_post_or`](Self::try_post_or)) runs instead.
+///
+/// **Order.** An event that is posted with room comes after all events that were posted before the
+/// room was made, by the event that made it and by earlier events on its core. For this, an event of
+/// a bound publishes the earlier posts of its core when it begins, as [`Cx::flush`] does.
 ///
 /// ```
-/// use mely::state::{Backlog, Bounded, Permit};
+/// use mely::state::Permit;
 /// use mely::{Color, Colored, Cores, Cx, Handler, Reason, Runtime};
 /// static ROOM: Handler = Handler::new("room");
 /// // With more cores another one might have begun with the first line.
 /// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
 /// let lines = runtime.run_until(|cx, finish| {
 ///     let log = Colored::new(cx, Color::from(9), String::new());
-///     let log = Bounded::new(log, Backlog::events(2));
-///     log.try_post(cx, |log, _cx| log.push_str("one ")).unwrap();
-///     log.try_post(cx, |log, _cx| log.push_str("two ")).unwrap();
-///     let refused = log.try_post(cx, |log, _cx| log.push_str("three")).unwrap_err();
+///     let bounded = log.bounded(2);
+///     bounded.try_post(cx, |log, _cx| log.push_str("one ")).unwrap();
+///     bounded.try_post(cx, |log, _cx| log.push_str("two ")).unwrap();
+///     let refused = bounded.try_post(cx, |log, _cx| log.push_str("three")).unwrap_err();
 ///     assert_eq!(refused.reason, Reason::NoRoom);
 ///     let line = refused.value;
 ///     // The closure is posted later, when there is room for it.
 ///     let on_room = move |cx: &mut Cx, room: Permit<String>| {
-///         let log = room.bounded().clone();
 ///         room.try_post(cx, line).unwrap();
-///         log.state().post(cx, move |log, _cx| finish.finish(log.clone()));
+///         log.post(cx, move |log, _cx| finish.finish(log.clone()));
 ///     };
-///     log.on_room(cx, ROOM.on_value(Color::from(7), on_room)).unwrap();
+///     bounded.on_room(cx, ROOM.on_value(Color::from(7), on_room)).unwrap();
 /// })?;
 /// assert_eq!(lines, "one two three");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -101,7 +100,12 @@ pub struct Bounded<T: Send + 'static> {
 
 struct BoundedCell<T: Send + 'static> {
     state: Colored<T>,
-    backlog: Backlog,
+    limit: usize,
+    waiters_max: usize,
+    /// Events that waited for longer are shed; `MAX` if none is.
+    age_max: Duration,
+    /// Events with more others behind them are shed; `MAX` if none is.
+    depth_max: usize,
     permits: Permits<Bounded<T>>,
     /// Events that wait, if any are shed.
     queued: AtomicUsize,
@@ -111,24 +115,89 @@ struct BoundedCell<T: Send + 'static> {
     refused: AtomicU64,
 }
 
-impl<T: Send + 'static> Bounded<T> {
-    /// A bound on what is posted to `state` through the handle that is returned, and its clones.
+impl<T: Send + 'static> BoundedCell<T> {
+    /// Whether events are ever shed.
+    fn sheds(&self) -> bool {
+        self.age_max != Duration::MAX || self.depth_max != usize::MAX
+    }
+}
+
+impl<T: Send + 'static> Colored<T> {
+    /// Returns a handle of this state through which at most `limit` events wait at a time. Its
+    /// events run under the handler of this handle, if it has one ([`via`](Self::via)).
     ///
-    /// Whoever keeps `state`, or a clone, still posts without a bound: answers to what the color
-    /// itself has asked, say, which must not be refused.
-    pub fn new(state: Colored<T>, backlog: Backlog) -> Bounded<T> {
-        let permits = Permits::new(backlog.events_max());
+    /// This handle and its clones still post without a limit: answers to requests that the color
+    /// itself has made, say, which must not be refused.
+    ///
+    /// # Panics
+    /// If `limit` is 0 or above `u32::MAX`.
+    #[track_caller]
+    pub fn bounded(&self, limit: usize) -> Bounded<T> {
+        assert!(
+            (1..=u32::MAX as usize).contains(&limit),
+            "a bound of {limit} events: use 1 to `u32::MAX`"
+        );
         Bounded {
-            handler: state.handler(),
+            handler: self.handler(),
             cell: Arc::new(BoundedCell {
-                state,
-                backlog,
-                permits,
+                state: self.clone(),
+                limit,
+                waiters_max: 1 << 16,
+                age_max: Duration::MAX,
+                depth_max: usize::MAX,
+                permits: Permits::new(limit),
                 queued: AtomicUsize::new(0),
                 shed: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
             }),
         }
+    }
+}
+
+impl<T: Send + 'static> Bounded<T> {
+    /// Sheds an event if it was posted more than `age` before its turn comes, by the runtime's clock
+    /// ([`Cx::now`]). By default no event is too old.
+    ///
+    /// # Panics
+    /// If the bound is in use: it has another handle, a permit, or an event that waits. The limits
+    /// are set before the first clone, [`via`](Self::via) or post.
+    #[must_use]
+    #[track_caller]
+    pub fn shed_older_than(mut self, age: Duration) -> Bounded<T> {
+        self.settings().age_max = age;
+        self
+    }
+
+    /// Sheds an event if more than `depth` others wait behind it when its turn comes: the oldest go
+    /// first. Events of this bound count, permits that are not used yet do not. By default, and from
+    /// `limit - 1` upwards, no event is too deep.
+    ///
+    /// # Panics
+    /// As [`shed_older_than`](Self::shed_older_than).
+    #[must_use]
+    #[track_caller]
+    pub fn shed_deeper_than(mut self, depth: usize) -> Bounded<T> {
+        self.settings().depth_max = depth;
+        self
+    }
+
+    /// Refuses a callback ([`on_room`](Self::on_room)) if `max` waiters are in the line for room
+    /// already. The default is 65,536; with 0 no callback waits. Tasks and threads are not refused:
+    /// they join the line at any length.
+    ///
+    /// # Panics
+    /// As [`shed_older_than`](Self::shed_older_than).
+    #[must_use]
+    #[track_caller]
+    pub fn waiters_max(mut self, max: usize) -> Bounded<T> {
+        self.settings().waiters_max = max;
+        self
+    }
+
+    #[track_caller]
+    fn settings(&mut self) -> &mut BoundedCell<T> {
+        Arc::get_mut(&mut self.cell)
+            .expect("the limits of a `Bounded` are set before it is cloned or used")
     }
 
     /// Returns a handle of the same bound whose events run under `handler`; see [`Colored::via`].
@@ -140,80 +209,67 @@ impl<T: Send + 'static> Bounded<T> {
         }
     }
 
-    /// The state, to post to without a bound.
+    /// Returns the state, to post to without a bound.
     pub fn state(&self) -> &Colored<T> {
         &self.cell.state
     }
 
-    /// How much may wait.
-    pub fn backlog(&self) -> Backlog {
-        self.cell.backlog
-    }
-
-    /// How many events wait at this moment, and for how many more room was promised
-    /// ([`Permit`]): never more than the bound.
+    /// Returns the number of events that wait at this moment and of [permits](Permit) that are not
+    /// used yet: never more than the limit.
     pub fn waiting(&self) -> usize {
-        self.cell.backlog.events_max() - self.cell.permits.free()
+        self.cell.limit - self.cell.permits.free()
     }
 
-    /// How many wait for room at this moment: room callbacks, tasks and threads.
+    /// Returns the number of callbacks, tasks and threads that wait for room at this moment.
     pub fn in_line(&self) -> usize {
         self.cell.permits.in_line()
     }
 
-    /// How many events were shed so far, with a drop callback or without. Of all bounded colors of
-    /// a runtime: [`Stats::events_shed`](crate::metrics::Stats::events_shed).
+    /// Returns the number of events shed so far, with a drop callback or without. For the sum over
+    /// a runtime see [`Stats::events_shed`](crate::metrics::Stats::events_shed).
     pub fn shed(&self) -> u64 {
         self.cell.shed.load(Ordering::Relaxed)
     }
 
-    /// How often somebody was refused so far for want of room: [`Reason::NoRoom`](crate::Reason::NoRoom) and
-    /// [`TimedOut`](crate::Reason::TimedOut), and nothing from [`try_reserve`](Self::try_reserve).
-    /// Of all bounded colors of a runtime: [`Stats::events_refused`](crate::metrics::Stats::events_refused).
+    /// Returns the number of calls so far that found no room: those that returned
+    /// [`Reason::NoRoom`] or [`Reason::TimedOut`], and `None` from
+    /// [`try_reserve`](Self::try_reserve). For the sum over a runtime see
+    /// [`Stats::events_refused`](crate::metrics::Stats::events_refused).
     pub fn refused(&self) -> u64 {
         self.cell.refused.load(Ordering::Relaxed)
     }
 
-    /// Posts `f` to the state's color, as [`Colored::try_post`] does, if there is room.
+    /// Posts `f` to the state's color if there is room; see [`Colored::try_post`].
     ///
-    /// If the backlog says that events are shed, `f` may be dropped in its color when its turn
-    /// comes, and is counted in [`shed`](Self::shed). [`try_post_or`](Self::try_post_or) is told.
+    /// If the event is shed, `f` is dropped in its color.
     ///
     /// # Errors
-    /// [`Reason::NoRoom`](crate::Reason::NoRoom) if as many events wait as may, or others wait for room; else as
-    /// [`Colored::try_post`], also if the state is poisoned. [`Reason::Ended`](crate::Reason::Ended) also where
-    /// there is no room. All give the closure back.
+    /// [`Reason::NoRoom`] if the limit is reached or the line for room is not empty; else as
+    /// [`Colored::try_post`], also if the state is poisoned. If there is no room and the run has
+    /// ended, the reason is [`Reason::Ended`]. All give the closure back.
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        let f = self.state().unless_poisoned(f)?;
-        match self.take() {
-            Some(permit) => Ok(permit.try_post(by, f)?),
-            None => Err(self.no_room(by, f)),
-        }
+        let (permit, f) = self.room_for(by, f)?;
+        permit.try_post(by, f)
     }
 
-    /// Like [`try_post`](Self::try_post), with a *drop callback*: if the event is shed,
-    /// `shed` runs in the color instead of `f`, and `f` is dropped after it.
+    /// Posts `f` as [`try_post`](Self::try_post) does, with a drop callback: if the event is shed,
+    /// `on_shed` runs in the color instead of `f`, and `f` is dropped after it.
     ///
     /// ```
-    /// use mely::state::{Backlog, Bounded};
     /// use mely::{Color, Colored, Cx, Runtime};
     /// use std::time::Duration;
     /// let answer = Runtime::builder().build()?.run_until(|cx, finish| {
     ///     let shard = Colored::new(cx, Color::from(9), ());
-    ///     let backlog = Backlog::events(8).shed_older_than(Duration::from_millis(1));
-    ///     let shard = Bounded::new(shard, backlog);
-    ///     // What is posted next waits for longer than that.
-    ///     shard.state().post(cx, |_, _cx| std::thread::sleep(Duration::from_millis(2)));
+    ///     let bounded = shard.bounded(8).shed_older_than(Duration::from_millis(1));
+    ///     // The event behind this one waits for longer than that.
+    ///     shard.post(cx, |_, _cx| std::thread::sleep(Duration::from_millis(2)));
     ///     let busy = finish.clone();
     ///     let serve = move |_: &mut (), _cx: &mut Cx| finish.finish("served");
-    ///     let posted = shard.try_post_or(cx, serve, move |_, _cx, shed| {
-    ///         assert!(shed.waited > Duration::from_millis(1));
-    ///         busy.finish("busy");
-    ///     });
+    ///     let posted = bounded.try_post_or(cx, serve, move |_, _cx| busy.finish("busy"));
     ///     assert!(posted.is_ok());
     /// })?;
     /// assert_eq!(answer, "busy");
@@ -222,20 +278,18 @@ impl<T: Send + 'static> Bounded<T> {
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post), with both closures.
-    pub fn try_post_or<P, F, S>(&self, by: &P, f: F, shed: S) -> Result<(), Rejected<(F, S)>>
+    pub fn try_post_or<P, F, S>(&self, by: &P, f: F, on_shed: S) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-        S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
+        S: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        let (f, shed) = self.state().unless_poisoned((f, shed))?;
-        match self.take() {
-            Some(permit) => Ok(permit.try_post_or(by, f, shed)?),
-            None => Err(self.no_room(by, (f, shed))),
-        }
+        let (permit, (f, on_shed)) = self.room_for(by, (f, on_shed))?;
+        permit.try_post_or(by, f, on_shed)
     }
 
-    /// Room for one event, if there is some now. None also after the end of the run: a post tells.
+    /// Takes room for one event, if there is some now. After the end of the run a permit may still
+    /// be had: a post with it says that the run has ended.
     pub fn try_reserve(&self) -> Option<Permit<T>> {
         let permit = self.take();
         if permit.is_none() {
@@ -244,43 +298,40 @@ impl<T: Send + 'static> Bounded<T> {
         permit
     }
 
-    /// Posts `callback` with a [`Permit`] as soon as there is room, once: for who was refused. At
-    /// once, if there is room already.
+    /// Posts `callback` with a [`Permit`] as soon as there is room, once; at once if there is room
+    /// already. Call it after a refusal: room that was made in between is not missed.
     ///
-    /// It is an event of the callback's color, in the runtime of `by`, which may be another one
-    /// than the state's: that one is kept from ending until then. Also at the builder's limit of
-    /// queued events, and after the runtime was asked to stop. By a [`Hold`](crate::Hold) and in
-    /// its color, it goes past what waits for the hold.
+    /// The callback is posted as an event of its own color, to the runtime of `by`, which may be
+    /// another one than the state's: a run of another runtime does not end before that. It is posted
+    /// also at the limit of queued events ([`Builder::events_max`](crate::Builder::events_max)), and
+    /// after the runtime was asked to stop. If `by` is a [`Hold`](crate::Hold) of the callback's
+    /// color, the event goes past those that wait for the hold.
     ///
-    /// Those who wait are given room in the order in which they came, together with those who wait
-    /// by [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). The callbacks are then
-    /// events like others, posted by whoever made the room: they may run in another order. Nothing
-    /// is missed between a refusal and this call.
+    /// Waiters are given room first come, first served, together with those of
+    /// [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). But callbacks are then posted
+    /// by the event that made the room, and may run in another order.
     ///
-    /// If the run of `by` ends or is cut short meanwhile, the callback is dropped and the next one
-    /// in the line gets the room. A run does not wait for its own callbacks in the line: if all
-    /// that is missing is room that somebody outside keeps, as a [`Permit`], it ends, and the
-    /// callbacks are dropped when that room is given back.
+    /// If the run of `by` ends or is cut short meanwhile, the callback is dropped and the next
+    /// waiter gets the room. The state's own run does not wait for callbacks in the line: if only
+    /// room is missing that is kept outside of it, as a [`Permit`], the run ends, and the callbacks
+    /// are dropped when that room is given back.
     ///
     /// # Errors
-    /// [`Reason::NoRoom`](crate::Reason::NoRoom) if as many stand in the line as may ([`Backlog::line`]), and
-    /// [`Reason::Ended`](crate::Reason::Ended) if the run of `by` has ended. Both give the callback back.
+    /// [`Reason::NoRoom`] if the line is full ([`waiters_max`](Self::waiters_max)), and
+    /// [`Reason::Ended`] if the run of `by` has ended. Both give the callback back.
     pub fn on_room<P, F>(&self, by: &P, callback: Callback<F>) -> Result<(), Rejected<Callback<F>>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut Cx, Permit<T>) + Send + 'static,
     {
         let poster = by.to_poster();
-        // Of the same runtime, the events that wait keep it.
+        // A run of the same runtime is kept by the events that wait.
         let kept = match posts_to(by, self.inner()) {
             true => (!poster.inner.quiesce.refuses(Until::End)).then_some(None),
             false => poster.strong().ok().map(Some),
         };
         let Some(keep_alive) = kept else {
-            return Err(Rejected {
-                reason: Reason::Ended,
-                value: callback,
-            });
+            return Err(Rejected::new(Reason::Ended, callback));
         };
         let Callback { handler, color, f } = callback;
         let through = by.through(color);
@@ -297,26 +348,17 @@ impl<T: Send + 'static> Bounded<T> {
             let sort = through.map_or(Sort::ORDINARY, |_| Sort::PASSING);
             let (until, parts) = (Until::End, (f, bounded));
             match poster.post_sort_until(until, handler, color, parts, sort, with_permit) {
-                Ok(()) => Ok(()),
-                Err(Rejected {
-                    reason: Reason::Full,
-                    value: parts,
-                }) => {
-                    let event = with_permit(parts);
+                Err(refused) if refused.reason == Reason::Full => {
+                    let event = with_permit(refused.value);
                     drop(poster.post_own_sort_until(until, handler, color, event, sort));
                     Ok(())
                 }
-                Err(
-                    Rejected {
-                        reason: Reason::Ended,
-                        value: parts,
-                    }
-                    | Rejected { value: parts, .. },
-                ) => Err(parts),
+                posted => posted.map_err(|refused| refused.value),
             }
         };
-        let (permits, line_max) = (&self.cell.permits, self.cell.backlog.line_max());
-        let joined = permits.join((f, post, keep_alive), line_max, |(f, post, keep_alive)| {
+        let (permits, waiters_max) = (&self.cell.permits, self.cell.waiters_max);
+        let joined = permits.join((f, post, keep_alive), waiters_max, |parts| {
+            let (f, post, keep_alive) = parts;
             Box::new(move |bounded, turns: &mut InTurn| {
                 let _until_it_is_posted = keep_alive;
                 let posted = post(f, bounded);
@@ -326,21 +368,16 @@ impl<T: Send + 'static> Bounded<T> {
                 })
             })
         });
+        let refused = |reason, f| Rejected::new(reason, Callback::new(handler, color, f));
         match joined {
             Joined::Waits => Ok(()),
             Joined::Free((f, post, _)) => post(f, self.clone()).map_err(|(f, handle)| {
                 drop(Permit::of(handle));
-                Rejected {
-                    reason: Reason::Ended,
-                    value: Callback::new(handler, color, f),
-                }
+                refused(Reason::Ended, f)
             }),
             Joined::Full((f, ..)) => {
                 self.count_refused();
-                Err(Rejected {
-                    reason: Reason::NoRoom,
-                    value: Callback::new(handler, color, f),
-                })
+                Err(refused(Reason::NoRoom, f))
             }
         }
     }
@@ -350,24 +387,22 @@ impl<T: Send + 'static> Bounded<T> {
         self.cell.permits.take().then(|| Permit::of(self.clone()))
     }
 
-    fn inner(&self) -> &Arc<Inner> {
-        &self.cell.state.poster().inner
-    }
-
-    /// Why a post by `by` that has found no room is refused. Counts it, if that is why.
-    fn no_room<F>(&self, by: &(impl Post + ?Sized), f: F) -> Rejected<F> {
+    /// A permit for `f`, or why a post of `f` by `by` is refused. Counts it, if there is no room.
+    fn room_for<F>(&self, by: &(impl Post + ?Sized), f: F) -> Result<(Permit<T>, F), Rejected<F>> {
+        let f = self.state().unless_poisoned(f)?;
+        if let Some(permit) = self.take() {
+            return Ok((permit, f));
+        }
         let inner = self.inner();
         if inner.quiesce.refuses(until_of(by, inner)) {
-            return Rejected {
-                reason: Reason::Ended,
-                value: f,
-            };
+            return Err(Rejected::new(Reason::Ended, f));
         }
         self.count_refused();
-        Rejected {
-            reason: Reason::NoRoom,
-            value: f,
-        }
+        Err(Rejected::new(Reason::NoRoom, f))
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.cell.state.poster().inner
     }
 
     fn count_refused(&self) {
@@ -376,18 +411,18 @@ impl<T: Send + 'static> Bounded<T> {
         let here = worker::lend_current(Arc::as_ptr(inner), (), |worker, ()| {
             counters(&worker.core).refused.add(1);
             #[cfg(feature = "tracing")]
-            worker.core.tell_refused(self.cell.state.color(), "Backlog");
+            worker.core.tell_refused(self.cell.state.color(), "bounded");
         });
         if here.is_err() {
             inner.refused_outside.fetch_add(1, Ordering::Relaxed);
             #[cfg(feature = "tracing")]
-            crate::notice::tell_refused_outside(self.cell.state.color(), "Backlog");
+            crate::notice::tell_refused_outside(self.cell.state.color(), "bounded");
         }
     }
 
-    /// The caller's permit is given back.
+    /// Gives the caller's permit back.
     fn give_back(&self) {
-        // Before anybody can have it, by whichever way.
+        // Before any other post can have it.
         if !fault("room before what was posted") {
             worker::publish_current();
         }
@@ -396,8 +431,8 @@ impl<T: Send + 'static> Bounded<T> {
         }
     }
 
-    /// What somebody in the line has panicked with is no fault of the event that makes room: it is
-    /// an event of its own. After the end it is the caller's.
+    /// Resumes the panic of a waker or a dropped callback in an event of its own, since the event
+    /// that makes room has nothing to do with it. After the end it is resumed in the caller.
     fn panic_apart(&self, panic: Caught) {
         if self.inner().ended() && !panicking() {
             panic.resume();
@@ -425,23 +460,23 @@ impl<T: Send + 'static> fmt::Debug for Bounded<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bounded")
             .field("color", &self.cell.state.color())
-            .field("backlog", &self.cell.backlog)
+            .field("limit", &self.cell.limit)
             .field("waiting", &self.waiting())
             .field("shed", &self.shed())
             .finish_non_exhaustive()
     }
 }
 
-/// Room for one event of a [`Bounded`] color, kept for whoever has this.
+/// Room for one event of a [`Bounded`] color, reserved for its owner.
 ///
-/// Dropped without a post, the room goes to the next in the line. One that is kept for long, or
-/// leaked, is room that nobody uses. It keeps no run from ending by itself; who waits for its room
-/// may: a task that waits by [`Bounded::reserve`] keeps its run, and a callback that waits in
-/// another runtime than the state's ([`Bounded::on_room`]) keeps that one, until they have room or
-/// the [deadline](crate::Builder::drain_deadline) has come.
-#[must_use = "dropped, its room goes to somebody else"]
+/// If it is dropped without a post, the room goes to the next waiter in the line. A permit that is
+/// kept or leaked is room that no event uses. It does not keep a run from ending, but waiters for
+/// its room may: a task that waits by [`Bounded::reserve`] keeps its run, and a callback of another
+/// runtime than the state's ([`Bounded::on_room`]) keeps that runtime's run, until they have room or
+/// the [deadline](crate::Builder::drain_deadline) has passed.
+#[must_use = "if it is dropped, its room goes to the next waiter"]
 pub struct Permit<T: Send + 'static> {
-    /// None when it was made a mere handle.
+    /// None once the permit was given back.
     bounded: Option<Bounded<T>>,
 }
 
@@ -453,123 +488,98 @@ impl<T: Send + 'static> Permit<T> {
         }
     }
 
-    /// The handle, with a permit that the caller has to look after.
-    fn into_handle(mut self) -> Bounded<T> {
-        self.bounded.take().expect("taken by what consumes it only")
+    fn bounded(&self) -> &Bounded<T> {
+        let bounded = self.bounded.as_ref();
+        bounded.expect("taken by an event that begins only")
     }
 
-    /// What it is room in.
-    pub fn bounded(&self) -> &Bounded<T> {
-        self.bounded
-            .as_ref()
-            .expect("taken by what consumes it only")
-    }
-
-    /// Posts `f` to the state's color; see [`Bounded::try_post`]. Its place in the color is that of
-    /// this post, whenever the room was promised.
+    /// Posts `f` to the state's color; see [`Bounded::try_post`]. The event's place in the color is
+    /// that of this post, not that of the reservation.
     ///
     /// # Errors
-    /// As [`Colored::try_post`]. The closure comes back, and the room goes to the next in the line.
+    /// As [`Colored::try_post`]. The closure comes back, and the room goes to the next waiter.
     pub fn try_post<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        self.post_event(by, f)
+        let posted = self.post_event(by, (f, ()), |_, _, ()| ());
+        posted.map_err(|refused| Rejected::new(refused.reason, refused.value.0))
     }
 
-    /// Like [`try_post`](Self::try_post), with a drop callback; see [`Bounded::try_post_or`].
+    /// Posts `f` with a drop callback; see [`Bounded::try_post_or`].
     ///
     /// # Errors
     /// As [`try_post`](Self::try_post), with both closures.
-    pub fn try_post_or<P, F, S>(self, by: &P, f: F, shed: S) -> Result<(), Rejected<(F, S)>>
+    pub fn try_post_or<P, F, S>(self, by: &P, f: F, on_shed: S) -> Result<(), Rejected<(F, S)>>
     where
         P: Post + ?Sized,
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-        S: FnOnce(&mut T, &mut Cx, Shed) + Send + 'static,
+        S: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        let event = |permit: Permit<T>, posted_ns, (f, shed): (F, S)| {
+        self.post_event(by, (f, on_shed), |state, cx, on_shed| {
+            state.lend(cx, on_shed)
+        })
+    }
+
+    /// Posts an event that runs `f` of the parts or, if it is shed, `on_shed` of the other one.
+    fn post_event<P, F, S>(
+        self,
+        by: &P,
+        parts: (F, S),
+        on_shed: impl FnOnce(&Colored<T>, &mut Cx, S) + Send + 'static,
+    ) -> Result<(), Rejected<(F, S)>>
+    where
+        P: Post + ?Sized,
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+        S: Send + 'static,
+    {
+        let bounded = self.bounded().clone();
+        let cell = &bounded.cell;
+        let posted_ns = match cell.sheds() {
+            true => bounded.inner().now_ns(),
+            false => 0,
+        };
+        // If the post is refused, the permit is dropped at the end of this call and not inside of
+        // the runtime, since that may post to a waiter.
+        let mut permit = Some(self);
+        let wrap = |parts| {
+            let permit = permit.take().expect("called once");
+            if cell.sheds() {
+                // Until it begins. If it never does, the run has ended and the count is not read.
+                cell.queued.fetch_add(1, Ordering::Relaxed);
+            }
             move |cx: &mut Cx| {
-                let (bounded, its) = permit.begin(cx, posted_ns);
-                let state = &bounded.cell.state;
-                match its {
-                    None => state.lend(cx, f),
-                    Some(its) => {
-                        state.lend(cx, |state, cx| shed(state, cx, its));
+                let (bounded, is_shed) = permit.begin(cx, posted_ns);
+                let ((f, its), state) = (parts, bounded.state());
+                match is_shed {
+                    false => state.lend(cx, f),
+                    true => {
+                        on_shed(state, cx, its);
                         drop(f);
                     }
                 }
             }
         };
-        self.post_wrapped(by, (f, shed), event)
+        cell.state.post_wrapped(by, bounded.handler, parts, wrap)
     }
 
-    fn post_event<P, F>(self, by: &P, f: F) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
-    {
-        let event = |permit: Permit<T>, posted_ns, f: F| {
-            move |cx: &mut Cx| match permit.begin(cx, posted_ns) {
-                (bounded, None) => bounded.cell.state.lend(cx, f),
-                (_, Some(_)) => drop(f),
-            }
-        };
-        self.post_wrapped(by, f, event)
-    }
-
-    /// Posts the event that `event` makes of the permit and `f`, or gives `f` back.
-    fn post_wrapped<P, F, G>(
-        self,
-        by: &P,
-        f: F,
-        event: impl FnOnce(Permit<T>, u64, F) -> G,
-    ) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        G: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let bounded = self.bounded().clone();
-        let backlog = bounded.cell.backlog;
-        let posted_ns = match backlog.sheds() {
-            true => bounded.inner().now_ns(),
-            false => 0,
-        };
-        // Refused, it is dropped here and not inside of the runtime: somebody in the line may be
-        // posted to.
-        let mut permit = Some(self);
-        let wrap = |f| {
-            let permit = permit.take().expect("called once");
-            if backlog.sheds() {
-                // Until it begins. What never does has no runtime any more, and nobody asks.
-                let cell = &permit.bounded().cell;
-                cell.queued.fetch_add(1, Ordering::Relaxed);
-            }
-            event(permit, posted_ns, f)
-        };
-        bounded
-            .cell
-            .state
-            .post_wrapped(by, bounded.handler, f, wrap)
-    }
-
-    /// What the event does first: the permit is given back. Returns the handle, and what is known
-    /// of the event if it is to be shed, which is counted.
-    fn begin(self, cx: &Cx, posted_ns: u64) -> (Bounded<T>, Option<Shed>) {
-        let bounded = self.into_handle();
+    /// Gives the permit back, as the first thing that its event does. Returns the handle, and
+    /// whether the event is shed, which is counted.
+    fn begin(mut self, cx: &Cx, posted_ns: u64) -> (Bounded<T>, bool) {
+        let bounded = self.bounded.take().expect("taken here only");
         let cell = &bounded.cell;
-        let backlog = cell.backlog;
-        let known = backlog.sheds().then(|| Shed {
-            waited: cx.now().saturating_sub(Duration::from_nanos(posted_ns)),
-            behind: cell.queued.fetch_sub(1, Ordering::Relaxed) - 1,
-        });
-        let shed = known.filter(|event| backlog.refuses(event));
-        if shed.is_some() {
+        let is_shed = cell.sheds() && {
+            let waited = cx.now().saturating_sub(Duration::from_nanos(posted_ns));
+            let behind = cell.queued.fetch_sub(1, Ordering::Relaxed) - 1;
+            waited > cell.age_max || behind > cell.depth_max
+        };
+        if is_shed {
             cell.shed.fetch_add(1, Ordering::Relaxed);
             counters(&cx.worker_ref().core).shed.add(1);
         }
         bounded.give_back();
-        (bounded, shed)
+        (bounded, is_shed)
     }
 }
 

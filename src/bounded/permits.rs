@@ -1,27 +1,27 @@
-//! The count of permits, and the line of those who wait for one.
+//! The count of permits, and the line of waiters.
 //!
-//! A *permit* is room for one event. Each of a bounded color's permits is in one of three places:
-//! it is free, or somebody has it (an event that waits, a [`Permit`](super::Permit)), or it lies in
-//! the line for a future that has waited longest and does not know yet.
+//! A *permit* is room for one event. Each permit of a bounded color is in one of three places: it is
+//! free, it is taken (by an event that waits, or as a [`Permit`](super::Permit)), or it is assigned
+//! to a future in the line that was not polled since.
 //!
-//! # Who writes what
+//! # State
 //!
 //! One word has the number of free permits and the flag [`WAITED`]. The flag is changed under the
-//! lock of the line only, and is set exactly while somebody stands in the line. So without a
-//! waiter, to take a permit and to give it back is one compare-and-swap each, and no lock.
+//! lock of the line only, and is set exactly while the line is not empty. So while it is empty, to
+//! take a permit and to give it back is one compare-and-swap each, and no lock.
 //!
-//! **No permit is free while somebody waits.** Whoever joins the line sets the flag by a
-//! compare-and-swap that expects no free permit. Whoever gives one back and sees the flag does not
-//! count it as free, and gives it to the first in the line. So nobody overtakes the line either: a
-//! poster that comes later finds nothing free.
+//! **Invariant: no permit is free while the line is not empty.** A waiter that joins the line sets
+//! the flag by a compare-and-swap that expects no free permit. A thread that gives a permit back and
+//! sees the flag does not count the permit as free: it gives it to the first waiter. So the line is
+//! not overtaken either, since a later post finds no free permit.
 //!
-//! **No wake-up is lost.** A permit that is given back before the flag is set makes that
-//! compare-and-swap fail, and the waiter takes it. Whoever gives one back after that sees the flag,
-//! waits for the lock, and finds the waiter in the line.
+//! **No wake-up is lost.** If a permit is given back before the flag is set, the compare-and-swap of
+//! the waiter fails, and the waiter takes the permit. A thread that gives a permit back after that
+//! sees the flag, waits for the lock, and finds the waiter in the line.
 //!
-//! No code of the user's runs under the lock: wakers and callbacks are cloned, called and dropped
-//! outside of it. So it is never poisoned. What a waker or a callback that is dropped panics with
-//! is caught, since whoever gives the permit back has nothing to do with it.
+//! No user code runs under the lock: wakers and callbacks are cloned, called and dropped outside of
+//! it. So it is never poisoned. A panic of a waker, or of a callback that is dropped, is caught: the
+//! thread that gives the permit back has nothing to do with it.
 
 use crate::host::panics::{Caught, InTurn};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -30,31 +30,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::task::Waker;
 
-/// Somebody stands in the line.
+/// The line is not empty.
 const WAITED: u64 = 1;
 const ONE_PERMIT: u64 = 2;
 
-/// Posts an event that has the permit, which is given as a handle of the bounded color.
-/// It drops a callback that it cannot post in turn with other code of the user's.
+/// Posts an event that has the permit, which is passed as a handle of the bounded color. A callback
+/// that cannot be posted is dropped in turn with other user code.
 pub(super) type DeliverPermit<H> =
     Box<dyn FnOnce(H, &mut InTurn) -> Result<(), Undelivered> + Send>;
 
 /// The event's runtime has ended: the permit is the caller's again.
 pub(super) struct Undelivered;
 
-/// Who waits for a permit.
+/// A waiter.
 enum InLine<H> {
     Future(Waker),
     Event(DeliverPermit<H>),
 }
 
-/// What becomes of an event that asks for a permit.
+/// The outcome of [`Permits::join`].
 pub(super) enum Joined<A> {
     /// A permit was free, and the caller has it.
     Free(A),
-    /// It stands in the line.
+    /// The event is in the line.
     Waits,
-    /// As many stand in the line as may.
+    /// The line is full.
     Full(A),
 }
 
@@ -67,9 +67,9 @@ pub(super) struct Permits<H> {
 
 struct Line<H> {
     next_ticket: u64,
-    /// By their tickets: whoever has waited longest is the first.
+    /// By ticket: the first one has waited longest.
     waiting: BTreeMap<u64, InLine<H>>,
-    /// Futures that have a permit and do not know yet.
+    /// Tickets of futures that were assigned a permit and were not polled since.
     given: BTreeSet<u64>,
 }
 
@@ -89,12 +89,12 @@ impl<H> Permits<H> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free ones, at this moment.
+    /// The number of free permits at this moment.
     pub(super) fn free(&self) -> usize {
         (self.free.load(Ordering::Acquire) / ONE_PERMIT) as usize
     }
 
-    /// Who waits for one, at this moment.
+    /// The number of waiters at this moment.
     pub(super) fn in_line(&self) -> usize {
         self.line().waiting.len()
     }
@@ -124,9 +124,9 @@ impl<H> Permits<H> {
         self.free.compare_exchange_weak(from, to, success, failure)
     }
 
-    /// The caller's permit is free, or that of whoever has waited longest. `handle` makes what
-    /// events are delivered with. Returns what the first of the user's code that ran has panicked
-    /// with: a waker, or callbacks that were dropped.
+    /// Gives the caller's permit to the first waiter, or frees it. `handle` makes the handle that an
+    /// event is delivered with. Returns the first panic of user code that ran: a waker, or callbacks
+    /// that were dropped.
     #[must_use]
     pub(super) fn give_back(&self, handle: impl Fn() -> H) -> Option<Caught> {
         let mut free = first_look(|| self.free.load(Ordering::Relaxed), 0);
@@ -137,7 +137,7 @@ impl<H> Permits<H> {
             }
         }
         let mut turns = InTurn::default();
-        // A loop, because many may wait for a permit when their runtime ends.
+        // A loop and no recursion: if a runtime ends, many of its callbacks may be in the line.
         while let Some(next) = self.next_in_line() {
             match next {
                 InLine::Future(waker) => {
@@ -154,7 +154,8 @@ impl<H> Permits<H> {
         turns.into_caught()
     }
 
-    /// Gives the caller's permit to the first in the line; to nobody, if there is none.
+    /// Takes the first waiter out of the line, for the caller's permit. Frees the permit if the line
+    /// is empty.
     fn next_in_line(&self) -> Option<InLine<H>> {
         let mut line = self.line();
         let Some((ticket, next)) = line.waiting.pop_first() else {
@@ -168,14 +169,14 @@ impl<H> Permits<H> {
         Some(next)
     }
 
-    /// Clears the flag, if nobody stands in the line any more.
+    /// Clears the flag if the line is empty.
     fn end_of_line(&self, line: &Line<H>) {
         if line.waiting.is_empty() {
             self.free.fetch_and(!WAITED, Ordering::AcqRel);
         }
     }
 
-    /// Sets the flag. False: a permit was free, and the caller has it.
+    /// Sets the flag, or takes a permit if one is free: then it returns false.
     fn begin_to_wait(&self, _line: &mut Line<H>) -> bool {
         if fault("waits without a second look") {
             self.free.fetch_or(WAITED, Ordering::AcqRel);
@@ -192,19 +193,19 @@ impl<H> Permits<H> {
         true
     }
 
-    /// Joins the line with the event that `deliver` makes of `parts`, unless a permit is free, or
-    /// `line_max` stand there already.
+    /// Joins the line with the event that `deliver` makes of `parts`, unless a permit is free or the
+    /// line has `waiters_max` waiters.
     pub(super) fn join<A>(
         &self,
         parts: A,
-        line_max: usize,
+        waiters_max: usize,
         deliver: impl FnOnce(A) -> DeliverPermit<H>,
     ) -> Joined<A> {
         let mut line = self.line();
         if !self.begin_to_wait(&mut line) {
             return Joined::Free(parts);
         }
-        if line.waiting.len() >= line_max {
+        if line.waiting.len() >= waiters_max {
             self.end_of_line(&line);
             return Joined::Full(parts);
         }
@@ -212,7 +213,7 @@ impl<H> Permits<H> {
         Joined::Waits
     }
 
-    /// A future asks, with its ticket if it has one. True: the caller has a permit.
+    /// Polls for the future with this ticket, if it has one. True: the caller has a permit.
     pub(super) fn poll(&self, ticket: &mut Option<u64>, waker: Waker) -> bool {
         if ticket.is_none() && self.take() {
             return true;
@@ -236,7 +237,8 @@ impl<H> Permits<H> {
         false
     }
 
-    /// A future does not wait any more. True: it had a permit, which the caller gives back.
+    /// Takes the future with this ticket out of the line. True: it had been assigned a permit, which
+    /// the caller gives back.
     #[must_use]
     pub(super) fn leave(&self, ticket: u64) -> bool {
         let mut line = self.line();
@@ -252,10 +254,10 @@ impl<H> Permits<H> {
 }
 
 impl<H> Line<H> {
-    fn add(&mut self, who: InLine<H>) -> u64 {
+    fn add(&mut self, waiter: InLine<H>) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.waiting.insert(ticket, who);
+        self.waiting.insert(ticket, waiter);
         ticket
     }
 }

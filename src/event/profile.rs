@@ -182,7 +182,7 @@ impl ClosureProfile {
             is_handler: self.handler.is_some(),
             time_ns: time.map_or(0, |time| time.as_nanos() as u64),
             penalty: self.penalty.into(),
-            touches_bytes: self.handler.and_then(Handler::annotated_bytes),
+            working_set_bytes: self.handler.and_then(Handler::annotated_bytes),
         }
     }
 

@@ -347,6 +347,7 @@ impl Cx {
     ///
     /// The papers' callbacks had a priority that was a hint (libasync-smp's thesis, table 3.1);
     /// there it was the callback's, here it is the color's.
+    #[doc(alias = "priority")]
     pub fn hurry(&mut self, color: Color) {
         self.worker().core.hurry(color);
     }
@@ -388,9 +389,9 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
-    /// The colors in which the most events wait; see [`Poster::deepest`](crate::Poster::deepest).
+    /// The colors in which the most events wait; see [`Poster::deepest_colors`](crate::Poster::deepest_colors).
     /// Posts of this handler count once they are published.
-    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
+    pub fn deepest_colors(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.worker_ref().inner.deepest(most)
     }
 

@@ -417,6 +417,7 @@ impl Poster {
     }
 
     /// Asks for a color's next turn to come before those of other colors; see [`Cx::hurry`].
+    #[doc(alias = "priority")]
     pub fn hurry(&self, color: Color) {
         let here = lend_current(Arc::as_ptr(&self.inner), color, |worker, color| {
             worker.core.hurry(color);
@@ -464,13 +465,13 @@ impl Poster {
     ///         cx.post(Color::from(7), |_cx| ());
     ///     }
     ///     cx.flush();
-    ///     let deepest = cx.deepest(1)[0];
+    ///     let deepest = cx.deepest_colors(1)[0];
     ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
     ///     cx.stop();
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
+    pub fn deepest_colors(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.inner.deepest(most)
     }
 
@@ -496,7 +497,7 @@ impl Poster {
     /// let profile = poster.profile();
     /// let parse = profile.handlers.iter().find(|row| row.name == "parse").expect("it ran");
     /// assert_eq!(parse.events(), 1_000);
-    /// assert!(parse.learned.is_some_and(|learned| learned.mean > Duration::ZERO));
+    /// assert!(parse.mean.is_some_and(|mean| mean > Duration::ZERO));
     /// print!("{profile}"); // A table, with lines such as `.time(Duration::from_nanos(120))`.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -42,26 +42,21 @@ pub struct HandlerProfile {
     pub events_stolen: u64,
     /// Events that panicked.
     pub panics: u64,
-    /// What an event takes, unless none was timed yet.
-    pub learned: Option<Learned>,
+    /// The mean time of the last 256 timed events or so, as a moving average; `None` if no event
+    /// was timed yet. A sample of the events is timed, and all of them if they are long. The
+    /// average begins at [`annotated_time`](Self::annotated_time), if that is given.
+    ///
+    /// So that a thread that lost its processor is not taken for a long handler, a run counts for
+    /// at most 50 us, or eight times the mean where that is more. The scheduler takes an event for
+    /// this long, or for the mean of the last 16 runs if the handler has become slower.
+    pub mean: Option<Duration>,
+    /// The mean deviation of the last 16 timed events or so, and at least by how much their mean is
+    /// off; `None` if no event was timed yet.
+    pub deviation: Option<Duration>,
     /// [`Handler::time`](crate::Handler::time), if given.
     pub annotated_time: Option<Duration>,
     /// [`Handler::penalty`](crate::Handler::penalty); 1 if none was given.
     pub annotated_penalty: u32,
-}
-
-/// What an event of a handler takes: moving averages over a sample of the events, of all of them
-/// if they are long. They begin at the annotation, if there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Learned {
-    /// The mean of the last 256 timed runs or so. So that a thread that lost its processor is not
-    /// taken for a long handler, a run counts for at most 50 us, or eight times the mean where that
-    /// is more. The scheduler takes an event for this long, or for the mean of the last 16 runs if
-    /// the handler has become slower.
-    pub mean: Duration,
-    /// The mean deviation of the last 16 runs or so, and at least by how much their mean is off.
-    pub deviation: Duration,
 }
 
 /// Steals over one distance.
@@ -112,10 +107,9 @@ impl HandlerProfile {
 
     /// The annotations it should have: of a closure without a handler, those to give it one with.
     pub fn recommendation(&self) -> Recommendation {
-        let Some(learned) = self.learned else {
+        let Some(mean) = self.mean else {
             return Recommendation::NotSampled;
         };
-        let mean = learned.mean;
         match self.annotated_time {
             Some(time) if mean.abs_diff(time) * 4 <= time => Recommendation::AsAnnotated,
             _ => Recommendation::Annotate {
@@ -127,8 +121,7 @@ impl HandlerProfile {
 
     /// Time of all its events, as far as is known: what rows are sorted by.
     fn total(&self) -> u128 {
-        let mean = self.learned.map_or(Duration::ZERO, |learned| learned.mean);
-        mean.as_nanos() * u128::from(self.events())
+        self.mean.unwrap_or_default().as_nanos() * u128::from(self.events())
     }
 }
 
@@ -144,8 +137,8 @@ fn two_digits(time: Duration) -> Duration {
 struct Parts(Vec<(u64, LearnedNs)>);
 
 impl Parts {
-    /// What an event of any of them takes.
-    fn learned(&self) -> Option<Learned> {
+    /// What an event of any of them takes: the mean and the deviation.
+    fn learned(&self) -> Option<[Duration; 2]> {
         // An event that is timed may not be counted yet.
         let weight = |events: u64| u128::from(events.max(1));
         let events: u128 = self.0.iter().map(|&(events, _)| weight(events)).sum();
@@ -165,10 +158,7 @@ impl Parts {
             let off_ns = [its.mean_ns, its.long_run_ns].map(|ns| ns.abs_diff(mean_ns));
             off_ns.into_iter().fold(its.deviation_ns, u32::max)
         });
-        Some(Learned {
-            mean: Duration::from_nanos(mean_ns.into()),
-            deviation: Duration::from_nanos(deviation_ns.into()),
-        })
+        Some([mean_ns, deviation_ns].map(|ns| Duration::from_nanos(ns.into())))
     }
 }
 
@@ -203,9 +193,13 @@ impl Inner {
         }
         let mut handlers: Vec<HandlerProfile> = rows
             .into_iter()
-            .map(|(row, parts)| HandlerProfile {
-                learned: parts.learned(),
-                ..row
+            .map(|(row, parts)| {
+                let learned = parts.learned();
+                HandlerProfile {
+                    mean: learned.map(|[mean, _]| mean),
+                    deviation: learned.map(|[_, deviation]| deviation),
+                    ..row
+                }
             })
             .filter(|row| row.events() > 0)
             .collect();
@@ -224,7 +218,8 @@ impl Inner {
             is_boxed: false,
             events_stolen: 0,
             panics: 0,
-            learned: None,
+            mean: None,
+            deviation: None,
             annotated_time: profile.handler.and_then(crate::Handler::annotated_time),
             annotated_penalty: profile.handler.map_or(1, crate::Handler::annotated_penalty),
         }
@@ -264,10 +259,8 @@ mod tests {
             is_boxed: false,
             events_stolen: 1,
             panics: 0,
-            learned: mean_ns.map(|mean_ns| Learned {
-                mean: ns(mean_ns),
-                deviation: ns(0),
-            }),
+            mean: mean_ns.map(ns),
+            deviation: mean_ns.map(|_| ns(0)),
             annotated_time: annotated_ns.map(ns),
             annotated_penalty: 8,
         }
@@ -322,12 +315,7 @@ mod tests {
             (events, learned)
         };
         let learned = |parts: &[_]| Parts(parts.to_vec()).learned();
-        let so = |mean_ns, deviation_ns| {
-            Some(Learned {
-                mean: ns(mean_ns),
-                deviation: ns(deviation_ns),
-            })
-        };
+        let so = |mean_ns, deviation_ns| Some([ns(mean_ns), ns(deviation_ns)]);
         assert_eq!(learned(&[]), None);
         assert_eq!(learned(&[part(0, [70, 5])]), so(70, 5));
         let twice = [9, 100].map(|events| part(events, [70, 5]));

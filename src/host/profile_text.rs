@@ -109,8 +109,8 @@ fn cells(row: &HandlerProfile) -> Cells {
     Cells {
         name: row.name,
         events: row.events().to_string(),
-        mean: time(row.learned.map(|learned| learned.mean)),
-        deviation: time(row.learned.map(|learned| learned.deviation)),
+        mean: time(row.mean),
+        deviation: time(row.deviation),
         share: format!("{:.1}%", row.share_stolen() * 100.0),
         advice: row.recommendation().to_string(),
     }
@@ -151,7 +151,7 @@ pub(super) fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::profile::{Learned, StealProfile};
+    use crate::host::profile::StealProfile;
     use crate::topology::Distance;
 
     fn row(name: &'static str, events: u64, mean_ns: u64) -> HandlerProfile {
@@ -161,10 +161,8 @@ mod tests {
             is_boxed: false,
             events_stolen: events / 4,
             panics: 0,
-            learned: (mean_ns > 0).then(|| Learned {
-                mean: Duration::from_nanos(mean_ns),
-                deviation: Duration::from_nanos(mean_ns / 10),
-            }),
+            mean: (mean_ns > 0).then(|| Duration::from_nanos(mean_ns)),
+            deviation: (mean_ns > 0).then(|| Duration::from_nanos(mean_ns / 10)),
             annotated_time: None,
             annotated_penalty: 1,
         }

@@ -40,11 +40,11 @@ pub struct Stats {
     /// Tasks that wait to be woken, or for the event that polls them again; see
     /// [`Cx::spawn`](crate::Cx::spawn). Exact between quanta.
     pub tasks: u64,
-    /// Events of bounded colors that were shed; see [`Bounded::shed`](crate::state::Bounded::shed), which
-    /// says it of one bound.
+    /// Events of bounded colors that were shed: the sum of all
+    /// [`Bounded::shed`](crate::state::Bounded::shed).
     pub events_shed: u64,
-    /// Times somebody found no room in a bounded color, and did not wait for it or not long enough;
-    /// see [`Bounded::refused`](crate::state::Bounded::refused), which says it of one bound.
+    /// Calls that found no room in a bounded color, and did not wait for it or not long enough: the
+    /// sum of all [`Bounded::refused`](crate::state::Bounded::refused).
     pub events_refused: u64,
     /// Blocking work; see [`Cx::try_blocking`](crate::Cx::try_blocking).
     pub blocking: BlockingStats,
@@ -96,7 +96,7 @@ pub struct CoreStats {
     pub colors_queued: u64,
     /// Their events, those of control colors apart. Events of a color that runs are not among them,
     /// nor what other cores have posted to it meanwhile: see [`Stats::events_waiting`] and
-    /// [`Poster::deepest`](crate::Poster::deepest).
+    /// [`Poster::deepest_colors`](crate::Poster::deepest_colors).
     pub events_queued: u64,
     /// Steals by distance; distances without a try are left out.
     pub steals: Vec<StealStats>,
@@ -162,7 +162,7 @@ pub struct StealStats {
     pub stolen: Duration,
 }
 
-/// How many events wait in a color; see [`Poster::deepest`](crate::Poster::deepest).
+/// How many events wait in a color; see [`Poster::deepest_colors`](crate::Poster::deepest_colors).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ColorDepth {

@@ -185,7 +185,7 @@ impl Worker {
     pub(crate) fn visit_others(&mut self, all: bool) -> Visit {
         let Worker { core, inner, .. } = self;
         let shared = &inner.shared;
-        if !shared.policy.stealing || core.is_retired() || fault("no visits") {
+        if !shared.policy.stealing.enabled || core.is_retired() || fault("no visits") {
             return Visit::Nothing;
         }
         let mut came = Visit::Nothing;
@@ -242,7 +242,8 @@ impl Worker {
         if !fault("sleeper's fence skipped") {
             fence(Ordering::SeqCst);
         }
-        let visits = shared.policy.stealing && !self.core.is_retired() && phase == Phase::Running;
+        let visits =
+            shared.policy.stealing.enabled && !self.core.is_retired() && phase == Phase::Running;
         let stay = !fault("second look before parking skipped")
             && (visits && !fault("sleeper has nobody watched") && !shared.watch_others(id)
                 || self.core.anything_to_do()

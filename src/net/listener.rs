@@ -438,7 +438,7 @@ mod tests {
     fn acceptors_are_where_cores_work() {
         let builder = Runtime::builder().cores(Cores::Count(4));
         let mut simulation = builder
-            .stealing(crate::policy::Stealing::Off)
+            .stealing(crate::policy::Stealing::OFF)
             .simulate(1)
             .unwrap();
         let (tell, told) = channel();

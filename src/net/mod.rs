@@ -91,10 +91,10 @@ mod timer;
 pub use self::conn::AHEAD_BYTES_MAX;
 pub use self::framing::{LengthPrefixed, Lines, TooLong};
 pub use self::listener::{Acceptors, Listener};
-pub use self::pipe::{PIPE_BYTES_MAX, Piped};
+pub use self::pipe::PIPE_BYTES_MAX;
 pub use self::session::{Link, Session, Then};
 pub use self::stream::{Incoming, Stream};
-pub use self::timer::{Timer, TimerGuard};
+pub use self::timer::Timer;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;

@@ -48,21 +48,10 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 /// What the events of a pipe run under.
 static PIPE: Handler = Handler::new("mely: pipe");
 
-/// What a pipe has come to; see [`Stream::pipe_to`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Piped {
-    /// Bytes that came on the stream which was piped, and that the kernel has taken for the other.
-    pub there_bytes: u64,
-    /// Bytes that went the other way.
-    pub back_bytes: u64,
-    /// `Ok` if both streams have ended and all was sent; `ECANCELED` if the runtime was asked to
-    /// stop, and all that was received was sent; else the error that has ended the pipe.
-    pub end: io::Result<()>,
-}
-
-/// Posts what the user wants to be told by.
-type Tell = Box<dyn FnOnce(&mut Cx, Piped) + Send>;
+/// Bytes sent in either direction, or the error that has ended the pipe; see [`Stream::pipe_to`].
+type Outcome = io::Result<(u64, u64)>;
+/// Posts the user's callback.
+type Tell = Box<dyn FnOnce(&mut Cx, Outcome) + Send>;
 
 /// Which end: the stream that was piped, or the other one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -305,13 +294,12 @@ impl Pipe {
                 Side::This => (left, right),
                 Side::Other => (right, left),
             };
-            let piped = Piped {
-                there_bytes: other.sent_bytes,
-                back_bytes: this.sent_bytes,
-                end: end.and_then(|()| if canceled { Err(ending()) } else { Ok(()) }),
-            };
+            let outcome = end.and_then(|()| match canceled {
+                true => Err(ending()),
+                false => Ok((other.sent_bytes, this.sent_bytes)),
+            });
             if let Some(tell) = this.tell {
-                tell(cx, piped);
+                tell(cx, outcome);
             }
         });
     }
@@ -354,8 +342,9 @@ impl Drop for Guard {
 }
 
 impl Stream {
-    /// Joins two connections: sends on `other` what comes on this stream, and the other way, until
-    /// both have ended. Then posts `done` with how much that was, once. This is what a proxy does.
+    /// Joins two connections, as a proxy does: sends on `other` the bytes that come on this stream,
+    /// and the other way, until both streams have ended. Then posts `done`, once, with the bytes
+    /// that the kernel has taken: for `other`, and for this stream.
     ///
     /// The streams may be of different colors, and run on different cores. From now on both live on
     /// their own: their callbacks are replaced, and what was received and not given to a callback
@@ -376,10 +365,10 @@ impl Stream {
     /// the other direction goes on. After both ends, both connections are closed.
     ///
     /// **Errors.** If one of the two fails, both are reset: the peers get an error, and do not take
-    /// a part for the whole; what is queued is lost. [`Piped::end`] has the error: `TimedOut` if
-    /// one has an [idle timeout](Self::set_idle_timeout) and its peer did nothing for that long;
+    /// a part for the whole; queued bytes are lost. `done` gets the error: `TimedOut` if one has an
+    /// [idle timeout](Self::set_idle_timeout) and its peer did nothing for that long;
     /// `NotConnected` if the end of one had come before it was piped, or been sent; and
-    /// `ConnectionAborted` if somebody has closed one. Without an idle timeout a peer that does not
+    /// `ConnectionAborted` if a handler or a panic has closed one. Without an idle timeout a peer that does not
     /// read keeps the pipe for as long as it likes. While a stream is paused its peer's error is
     /// not noticed.
     ///
@@ -387,6 +376,7 @@ impl Stream {
     /// received before is sent, and then the ends; the run waits for that up to its drain deadline,
     /// also for a peer that does not read. A stream that is [under way](Self::set_under_way) goes on
     /// until its peer's end, for as long as the stage [drain](crate::runtime::Stage::Drain) lasts.
+    /// If the stop ended receiving, `done` gets `ECANCELED`, once all is sent.
     ///
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///
@@ -395,7 +385,7 @@ impl Stream {
     /// connections are closed, and `done` is dropped.
     ///
     /// ```
-    /// use mely::net::{Acceptors, Incoming, Piped};
+    /// use mely::net::{Acceptors, Incoming};
     /// use mely::{Color, Cx, Handler, Runtime};
     /// use std::io::{self, Read, Write};
     /// use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -407,9 +397,8 @@ impl Stream {
     /// fn proxy(cx: &mut Cx, client: Incoming, target: SocketAddr) -> io::Result<()> {
     ///     let client = client.open_unique();
     ///     let color = client.color();
-    ///     let done = PIPED.on_value(color, |_cx, piped: Piped| {
-    ///         assert_eq!((piped.there_bytes, piped.back_bytes), (5, 6));
-    ///         assert!(piped.end.is_ok());
+    ///     let done = PIPED.on_value(color, |_cx, bytes: io::Result<(u64, u64)>| {
+    ///         assert_eq!(bytes.unwrap(), (5, 6));
     ///     });
     ///     // If there is no connection, the client is dropped and so closed.
     ///     let connected = move |cx: &mut Cx, target: io::Result<Incoming>| {
@@ -457,7 +446,7 @@ impl Stream {
     /// ```
     pub fn pipe_to<F>(self, cx: &mut Cx, other: Stream, done: Callback<F>) -> Result<(), Reason>
     where
-        F: FnOnce(&mut Cx, Piped) + Send + 'static,
+        F: FnOnce(&mut Cx, io::Result<(u64, u64)>) + Send + 'static,
     {
         self.pipe_to_within(cx, other, PIPE_BYTES_MAX, done)
     }
@@ -475,15 +464,15 @@ impl Stream {
         done: Callback<F>,
     ) -> Result<(), Reason>
     where
-        F: FnOnce(&mut Cx, Piped) + Send + 'static,
+        F: FnOnce(&mut Cx, io::Result<(u64, u64)>) + Send + 'static,
     {
         self.conn.colored.check(cx)?;
         if !Arc::ptr_eq(&self.conn.poster().inner, &other.conn.poster().inner) {
             return Err(Reason::OtherRuntime);
         }
-        let tell = move |cx: &mut Cx, piped: Piped| {
+        let tell = move |cx: &mut Cx, outcome: Outcome| {
             let Callback { handler, color, f } = done;
-            let event = move |cx: &mut Cx| f(cx, piped);
+            let event = move |cx: &mut Cx| f(cx, outcome);
             cx.worker().core.post_own(handler, color, event);
         };
         let end = |stream: &Stream, tell: Option<Tell>| {

@@ -285,18 +285,23 @@ impl Timers {
     }
 }
 
-/// A timer that was set; see [`Cx::timer`], [`Cx::interval`] and [`Poster::timer`]. Dropping it
-/// leaves the timer running; [`cancel_on_drop`](Self::cancel_on_drop) is for those who want it
-/// otherwise.
+/// The handle to a timer or an interval that was set by [`Cx::timer`], [`Cx::interval`],
+/// [`Poster::timer`] or [`Poster::interval`].
+///
+/// # Dropping
+/// Dropping a handle detaches it: the timer goes on. To cancel it instead, see
+/// [`cancel_on_drop`](Self::cancel_on_drop).
 pub struct Timer {
     place: Arc<Place>,
     poster: Poster,
+    cancels_on_drop: bool,
 }
 
 impl Timer {
     /// Cancels the timer. If it has not run yet and this is its own color, it will not run; from
     /// another color it may be running right now. Its closure is dropped in its color.
-    pub fn cancel(self, cx: &mut Cx) {
+    pub fn cancel(mut self, cx: &mut Cx) {
+        self.cancels_on_drop = false;
         let Some(at) = self.place.cancel_at() else {
             return;
         };
@@ -306,8 +311,9 @@ impl Timer {
         }
     }
 
-    /// The timer as a value whose drop cancels it, wherever that is: for state that has a timer,
-    /// which is then gone with the state.
+    /// Returns the handle, which from now on cancels the timer when it is dropped, on any thread:
+    /// for state that has a timer, which then goes with the state. In the timer's own color that is
+    /// in time as long as the timer has not run; elsewhere it may be running right now.
     ///
     /// ```
     /// use mely::{Callback, Color, Runtime};
@@ -321,15 +327,15 @@ impl Timer {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn cancel_on_drop(self) -> TimerGuard {
-        TimerGuard(Some(self))
+    #[must_use = "dropped, it cancels"]
+    pub fn cancel_on_drop(mut self) -> Timer {
+        self.cancels_on_drop = true;
+        self
     }
 
     /// Cancels the timer, from a thread that is no core, or where there is no context.
     pub(crate) fn cancel_from_anywhere(self) {
-        if let Some(at) = self.place.cancel_at() {
-            self.send_remove(at);
-        }
+        drop(self.cancel_on_drop());
     }
 
     /// Has its core take it out.
@@ -361,29 +367,13 @@ fn remove(at: At) -> impl FnOnce(&mut Driver, &mut Core, ()) {
     }
 }
 
-/// A timer that is canceled when this is dropped; see [`Timer::cancel_on_drop`]. In the timer's own
-/// color that is in time as long as the timer has not run; elsewhere it may be running right now.
-#[must_use = "dropping it cancels the timer"]
-pub struct TimerGuard(Option<Timer>);
-
-impl TimerGuard {
-    /// The timer, which is not canceled by a drop any more.
-    pub fn into_timer(mut self) -> Timer {
-        self.0.take().expect("taken here and by the drop only")
-    }
-}
-
-impl Drop for TimerGuard {
+impl Drop for Timer {
     fn drop(&mut self) {
-        if let Some(timer) = self.0.take() {
-            timer.cancel_from_anywhere();
+        if self.cancels_on_drop
+            && let Some(at) = self.place.cancel_at()
+        {
+            self.send_remove(at);
         }
-    }
-}
-
-impl fmt::Debug for TimerGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TimerGuard").field(&self.0).finish()
     }
 }
 
@@ -532,6 +522,7 @@ impl Timer {
         Timer {
             place: Place::new(),
             poster,
+            cancels_on_drop: false,
         }
     }
 
@@ -775,7 +766,7 @@ mod simulated {
     /// Each keeps its colors.
     fn two_cores() -> Simulation {
         let builder = Runtime::builder().cores(Cores::Count(2));
-        let builder = builder.stealing(Stealing::Off).exit_when_idle(true);
+        let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         builder.simulate(1).unwrap()
     }
 

@@ -22,13 +22,16 @@ pub(crate) mod worth;
 
 use crate::ablation::{Rule, without};
 
-/// Mely's three heuristics, each of which can be switched on separately.
+/// Whether idle cores steal colors, and which of Mely's three heuristics they use; see
+/// [`Builder::stealing`](crate::Builder::stealing).
 ///
-/// With none of them, stealing is libasync-smp's algorithm on Mely's structures: the core with the
-/// most queued events first, a victim needs two colors, the first color with fewer than half of the
-/// events goes (Mely §II-B).
+/// Each heuristic can be switched on separately. With none of them, stealing is libasync-smp's
+/// algorithm on Mely's structures: the core with the most queued events first, a victim needs two
+/// colors, the first color with fewer than half of the events goes (Mely §II-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heuristics {
+pub struct Stealing {
+    /// Whether idle cores steal at all. If not, colors stay where they were placed.
+    pub enabled: bool,
     /// Victims by distance in the cache hierarchy instead of the fullest first (Mely §III-A).
     pub locality: bool,
     /// Only colors whose expected work outweighs the measured cost of stealing it (Mely §III-B),
@@ -38,18 +41,25 @@ pub struct Heuristics {
     pub penalty: bool,
 }
 
-impl Heuristics {
-    /// The full algorithm.
-    pub const ALL: Heuristics = Heuristics {
-        locality: true,
-        time_left: true,
-        penalty: true,
-    };
-    /// The base algorithm.
-    pub const NONE: Heuristics = Heuristics {
+impl Stealing {
+    /// No stealing.
+    pub const OFF: Stealing = Stealing {
+        enabled: false,
         locality: false,
         time_left: false,
         penalty: false,
+    };
+    /// The base algorithm of libasync-smp: stealing without heuristics.
+    pub const BASE: Stealing = Stealing {
+        enabled: true,
+        ..Stealing::OFF
+    };
+    /// The full algorithm: stealing with all heuristics.
+    pub const ALL: Stealing = Stealing {
+        enabled: true,
+        locality: true,
+        time_left: true,
+        penalty: true,
     };
 
     /// Whether the stealing-queue is kept at all.
@@ -58,32 +68,17 @@ impl Heuristics {
     }
 }
 
-/// Whether and how idle cores steal; see [`Builder::stealing`](crate::Builder::stealing).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stealing {
-    /// Colors stay where they were placed.
-    Off,
-    /// Idle cores steal with these heuristics.
-    On(Heuristics),
-}
-
-impl Stealing {
-    /// The base algorithm of libasync-smp.
-    pub const BASE: Stealing = Stealing::On(Heuristics::NONE);
-}
-
 impl Default for Stealing {
-    /// All heuristics.
+    /// [`ALL`](Self::ALL).
     fn default() -> Stealing {
-        Stealing::On(Heuristics::ALL)
+        Stealing::ALL
     }
 }
 
 /// The policy as the scheduler reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
-    pub(crate) stealing: bool,
-    pub(crate) heuristics: Heuristics,
+    pub(crate) stealing: Stealing,
     /// Most events of one color in a row (Mely §IV-A: 10).
     pub(crate) batch: u32,
     /// The least quantum while nobody is idle, in ns; see [`quantum`].
@@ -95,8 +90,8 @@ impl Policy {
     /// so much memory along that their color goes on, on the core that has it; see [`head`].
     #[inline(always)]
     pub(crate) fn drags(&self, raw_ns: u32, penalized_ns: u32) -> bool {
-        self.heuristics.time_left
-            && self.heuristics.penalty
+        self.stealing.time_left
+            && self.stealing.penalty
             && !without(Rule::Drag)
             && worth::drags(raw_ns, penalized_ns)
     }
@@ -105,6 +100,6 @@ impl Policy {
     /// another color besides. With the time-left heuristic a thief takes a lone queued color too,
     /// else that would starve behind a long handler.
     pub(crate) fn needs_two_colors(&self) -> bool {
-        !self.heuristics.time_left
+        !self.stealing.time_left
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Poster {
 /// do than a wake-up takes.
 #[inline]
 pub(crate) fn takes_over(policy: &Policy, poster: Poster, wake_cost_ns: u64) -> bool {
-    policy.stealing
-        && policy.heuristics.time_left
+    policy.stealing.enabled
+        && policy.stealing.time_left
         && !without(Rule::Takeover)
         && !poster.is_retired
         && !poster.in_long

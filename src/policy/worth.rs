@@ -96,10 +96,10 @@ impl Policy {
     /// A color with less time-left than this is in no band, in ns.
     #[inline]
     pub(crate) fn worthy_ns(&self, steal_cost_ns: u64) -> u32 {
-        if !self.stealing || !self.heuristics.uses_stealing_queue() {
+        if !self.stealing.enabled || !self.stealing.uses_stealing_queue() {
             return u32::MAX;
         }
-        if self.heuristics.time_left {
+        if self.stealing.time_left {
             u32::try_from(steal_cost_ns).unwrap_or(u32::MAX)
         } else {
             0
@@ -117,13 +117,13 @@ impl Policy {
         penalized_ns: u64,
         steal_cost_ns: u64,
     ) -> Option<Band> {
-        if !self.stealing || !self.heuristics.uses_stealing_queue() {
+        if !self.stealing.enabled || !self.stealing.uses_stealing_queue() {
             return None;
         }
-        if self.heuristics.time_left && worth_ns < steal_cost_ns {
+        if self.stealing.time_left && worth_ns < steal_cost_ns {
             return None;
         }
-        let time_ns = if self.heuristics.penalty {
+        let time_ns = if self.stealing.penalty {
             penalized_ns
         } else {
             worth_ns

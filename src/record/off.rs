@@ -41,7 +41,7 @@ pub(crate) struct Definition {
     pub(crate) is_handler: bool,
     pub(crate) time_ns: u64,
     pub(crate) penalty: u64,
-    pub(crate) touches_bytes: Option<u64>,
+    pub(crate) working_set_bytes: Option<u64>,
 }
 
 #[derive(Debug)]

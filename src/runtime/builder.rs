@@ -102,8 +102,7 @@ impl Builder {
             oversubscribe: false,
             pin: None,
             policy: Policy {
-                stealing: true,
-                heuristics: crate::policy::Heuristics::ALL,
+                stealing: Stealing::ALL,
                 batch: BATCH_EVENTS,
                 quantum_busy_ns: QUANTUM_BUSY_NS,
             },
@@ -223,10 +222,7 @@ impl Builder {
 
     /// Whether and how idle cores steal; with all heuristics by default.
     pub fn stealing(mut self, stealing: Stealing) -> Builder {
-        (self.policy.stealing, self.policy.heuristics) = match stealing {
-            Stealing::Off => (false, crate::policy::Heuristics::NONE),
-            Stealing::On(heuristics) => (true, heuristics),
-        };
+        self.policy.stealing = stealing;
         self
     }
 
@@ -505,7 +501,7 @@ impl Builder {
     ///
     /// `mely-recording summary FILE` prints what each handler took and posted, `mely-recording
     /// timeline FILE` draws it all on a time axis, and the crate `mely_recording` reads the file.
-    /// [`Handler::touches_bytes`](crate::Handler::touches_bytes) adds what the runtime cannot
+    /// [`Handler::working_set_bytes`](crate::Handler::working_set_bytes) adds what the runtime cannot
     /// measure. An event with one post takes some 15 bytes, and some 40 ns. A core that has 32 KiB
     /// together writes them itself: the file should be where that is quick. When the limit is
     /// reached the run goes on and the recording has ended, which [`Stats::recording`] says, and
@@ -733,16 +729,17 @@ impl Builder {
 /// What a recording says of how cores steal: `off`, `base`, or the heuristics that are on.
 #[cfg(feature = "record")]
 fn stealing(policy: &Policy) -> String {
+    let stealing = policy.stealing;
     let heuristics = [
-        (policy.heuristics.locality, "locality"),
-        (policy.heuristics.time_left, "time-left"),
-        (policy.heuristics.penalty, "penalty"),
+        (stealing.locality, "locality"),
+        (stealing.time_left, "time-left"),
+        (stealing.penalty, "penalty"),
     ];
     let on = heuristics
         .iter()
         .filter_map(|&(on, name)| on.then_some(name));
     let on: Vec<&str> = on.collect();
-    match (policy.stealing, on.as_slice()) {
+    match (stealing.enabled, on.as_slice()) {
         (false, _) => "off".to_owned(),
         (true, []) => "base".to_owned(),
         (true, on) => on.join(", "),

@@ -21,7 +21,7 @@ impl Watching {
     /// the system refuses the thread or its descriptors: then a core is not woken for what comes
     /// for another one, and sees it only before it goes to sleep.
     pub(super) fn begin(inner: &Arc<Inner>) -> Option<Watching> {
-        if !inner.shared.policy.stealing {
+        if !inner.shared.policy.stealing.enabled {
             return None;
         }
         let lookout = Arc::new(Lookout::new(inner.shared.cores.len()).ok()?);

@@ -31,7 +31,7 @@ pub use crate::host::pool::SlowBlocking;
 pub use crate::host::stage::Stage;
 pub use crate::host::unfinished::{Obstacle, Unfinished};
 pub use crate::host::watchdog::SlowHandler;
-pub use crate::policy::{Heuristics, Stealing};
+pub use crate::policy::Stealing;
 
 use self::builder::Builder;
 use crate::cx::has_host;

@@ -97,7 +97,7 @@ impl Core {
             self.ring();
             return false;
         };
-        if self.own.progress.is_long() && stealable > 0 && self.shared.policy.stealing {
+        if self.own.progress.is_long() && stealable > 0 && self.shared.policy.stealing.enabled {
             self.notify(Why::Waits);
             return true;
         }

@@ -51,7 +51,7 @@ pub(super) fn compare(
     search: &mut Search,
     clock: &Clock,
 ) -> Option<usize> {
-    if !section.shared.policy.stealing || without(Rule::Compare) {
+    if !section.shared.policy.stealing.enabled || without(Rule::Compare) {
         return None;
     }
     let now_ns = clock.now_ns();

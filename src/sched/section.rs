@@ -431,7 +431,7 @@ impl<'a> Section<'a> {
         let policy = &self.shared.policy;
         let times = left.times();
         let drags = policy.drags(times.raw_ns(), times.penalized_ns());
-        let counts = drags || policy.stealing && policy.heuristics.time_left;
+        let counts = drags || policy.stealing.enabled && policy.stealing.time_left;
         let is_control = self.is_control(taken.slot);
         let mut queue = self.guarded.colors.at(taken.slot);
         queue.endurance = if counts && !is_control && !without(Rule::Endurance) {
@@ -534,7 +534,7 @@ impl<'a> Section<'a> {
         core_queue.events -= sum.events;
         core_queue.lasting -= sum.lasting;
         let turns = sum.taking.colors - (controls - core_queue.controls);
-        if self.shared.policy.heuristics.time_left {
+        if self.shared.policy.stealing.time_left {
             self.guarded.queues.newest.take(turns, head.is_some());
         }
         sum.taking.left_ns(head.is_some())
@@ -621,9 +621,9 @@ impl<'a> Section<'a> {
         self.assert_valid();
         let hint = &self.shared.core(self.core).hint;
         let policy = &self.shared.policy;
-        let worth_ns = if policy.heuristics.time_left && policy.stealing {
+        let worth_ns = if policy.stealing.time_left && policy.stealing.enabled {
             self.guarded.queues.stealing_queue.worth_ns
-        } else if policy.stealing && self.has_something_by_the_two_color_rule() {
+        } else if policy.stealing.enabled && self.has_something_by_the_two_color_rule() {
             // Without the time-left heuristic whatever there is, is worth it.
             u64::MAX
         } else {

@@ -100,7 +100,9 @@ pub(super) enum Searching {
 impl Core {
     /// Tries to steal; true if the checkout now holds colors.
     pub(crate) fn steal(&mut self) -> bool {
-        if !self.shared.policy.stealing || self.search.sightings.is_empty() || !self.begin_search()
+        if !self.shared.policy.stealing.enabled
+            || self.search.sightings.is_empty()
+            || !self.begin_search()
         {
             return false;
         }
@@ -162,7 +164,7 @@ impl Core {
     /// This core was about to sleep, and others may count on it to search. (On a retired one nobody
     /// does.)
     pub(crate) fn begin_awake(&mut self) {
-        if self.shared.policy.stealing && !self.is_retired() {
+        if self.shared.policy.stealing.enabled && !self.is_retired() {
             self.search.state = Searching::Risen;
         }
     }
@@ -199,7 +201,7 @@ impl Core {
         {
             self.search.stuck_at_ns = u64::MAX;
         }
-        if self.shared.policy.heuristics.locality {
+        if self.shared.policy.stealing.locality {
             let ranks = 0..self.search.sightings.len();
             return ranks
                 .into_iter()
@@ -333,7 +335,7 @@ impl Core {
         if self.is_called() || self.has_outbox() || stale {
             return true;
         }
-        if !shared.policy.stealing || self.is_retired() {
+        if !shared.policy.stealing.enabled || self.is_retired() {
             return false;
         }
         if shared.idle.searchers.are_enough(self.id, self.working) || fault("look left to nobody") {

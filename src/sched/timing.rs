@@ -159,7 +159,7 @@ impl Core {
                 is_watched = true;
             }
         }
-        if is_watched && self.shared.policy.stealing {
+        if is_watched && self.shared.policy.stealing.enabled {
             let passes_on = self.own.progress.is_very_long() || self.timing.passes_visits_on;
             self.timing.passes_visits_on = false;
             self.shared.begin_watched(self.id, passes_on);
@@ -174,7 +174,7 @@ impl Core {
     /// one is enough.
     fn look_before_long(&mut self, looked: bool) {
         let own = &self.own;
-        if self.shared.policy.stealing
+        if self.shared.policy.stealing.enabled
             && !without(Rule::LookBefore)
             && !fault("no look before a long handler")
         {

@@ -31,7 +31,7 @@ impl Section<'_> {
         into: &mut Loot,
     ) {
         let policy = &self.shared.policy;
-        if !policy.heuristics.uses_stealing_queue() {
+        if !policy.stealing.uses_stealing_queue() {
             if let Some(slot) = self.base_choice() {
                 self.move_to(slot, thief, into);
             }
@@ -76,7 +76,7 @@ impl Section<'_> {
     /// Where worth does not count: whether the rules let a thief take anything.
     #[inline(never)]
     pub(super) fn has_something_by_the_two_color_rule(&mut self) -> bool {
-        if self.shared.policy.heuristics.uses_stealing_queue() {
+        if self.shared.policy.stealing.uses_stealing_queue() {
             return self.guarded.queues.colors_with_events() >= 2;
         }
         // Soon found: of three colors one has fewer than half of the events.

@@ -106,7 +106,7 @@ impl Shared {
     pub(crate) fn new(mut setup: Setup) -> Shared {
         let cores = setup.victims.len();
         // A single core need not keep what only thieves ask for.
-        setup.policy.stealing &= cores > 1;
+        setup.policy.stealing.enabled &= cores > 1;
         let map = ColorMap::new(setup.slot_bits, cores, setup.hash_key);
         let limits = Limits::new(STEAL_NS.into(), setup.wake_cost.ns(), &setup.policy, map);
         // One for each core, and those of foreign threads.

@@ -322,7 +322,7 @@ impl Simulation {
     }
 
     /// The colors in which the most events wait.
-    pub fn deepest(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
+    pub fn deepest_colors(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.runtime.inner.deepest(most)
     }
 

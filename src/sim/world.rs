@@ -261,7 +261,7 @@ impl VirtualCores {
             recorder.go_by(clock.clone());
         }
         inner.virtual_clock.get_or_init(|| clock);
-        if inner.shared.policy.stealing {
+        if inner.shared.policy.stealing.enabled {
             let watches = Watches(Arc::downgrade(inner));
             let _first = inner.shared.idle.lookout.set(Box::new(watches));
         }
@@ -522,7 +522,10 @@ impl World {
     #[cfg(debug_assertions)]
     fn check_sources(&mut self) {
         let shared = &self.inner.shared;
-        if !shared.policy.stealing || self.inner.is_stopping() || shared.idle.searchers.any() {
+        if !shared.policy.stealing.enabled
+            || self.inner.is_stopping()
+            || shared.idle.searchers.any()
+        {
             return;
         }
         let working = shared.working.count() as usize;
@@ -639,7 +642,7 @@ impl World {
         let shared = &self.inner.shared;
         let policy = &shared.policy;
         // The base algorithm's rules may forbid all that there is.
-        if !policy.stealing || !policy.heuristics.time_left || self.inner.ended() {
+        if !policy.stealing.enabled || !policy.stealing.time_left || self.inner.ended() {
             return;
         }
         let cores = &self.cores;

@@ -14,7 +14,7 @@ pub(crate) mod time;
 
 pub use self::ambient::{try_with_cx, with_cx};
 #[cfg(not(loom))]
-pub use self::time::{Elapsed, Sleep, Stopping, sleep, stopping, timeout, yield_now};
+pub use self::time::{Elapsed, sleep, stopping, timeout, yield_now};
 pub use crate::ask::{JoinError, join_all};
 
 use self::body::{Body, First, boxed_event, event};

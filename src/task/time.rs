@@ -38,13 +38,12 @@ static SLEEP: Handler = Handler::new("mely: sleep");
 /// assert!(slept >= Duration::from_millis(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn sleep(after: Duration) -> Sleep {
-    Sleep { after, timer: None }
+pub fn sleep(after: Duration) -> impl Future<Output = ()> + Send + use<> {
+    Sleep::new(after)
 }
 
-/// See [`sleep`].
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Sleep {
+/// The future of [`sleep`].
+pub(crate) struct Sleep {
     after: Duration,
     timer: Option<(Timer, Arc<Mutex<Alarm>>)>,
 }
@@ -52,6 +51,12 @@ pub struct Sleep {
 enum Alarm {
     Set(Waker),
     Rung,
+}
+
+impl Sleep {
+    pub(crate) fn new(after: Duration) -> Sleep {
+        Sleep { after, timer: None }
+    }
 }
 
 impl Future for Sleep {
@@ -97,14 +102,6 @@ impl Drop for Sleep {
                 timer.cancel_from_anywhere();
             }
         }
-    }
-}
-
-impl fmt::Debug for Sleep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep")
-            .field("after", &self.after)
-            .finish_non_exhaustive()
     }
 }
 
@@ -172,13 +169,12 @@ pub async fn yield_now() {
 ///
 /// # Panics
 /// If it is polled outside of a task of mely.
-pub fn stopping() -> Stopping {
+pub fn stopping() -> impl Future<Output = ()> + Send + use<> {
     Stopping { noted: None }
 }
 
-/// See [`stopping`].
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Stopping {
+/// The future of [`stopping`].
+struct Stopping {
     /// The runtime, where it has noted the waker, and which.
     noted: Option<(Arc<Inner>, usize, Waker)>,
 }
@@ -216,11 +212,5 @@ impl Drop for Stopping {
         if let Some((inner, key, _)) = self.noted.take() {
             inner.do_not_wake_when_stopping(key);
         }
-    }
-}
-
-impl fmt::Debug for Stopping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stopping").finish_non_exhaustive()
     }
 }

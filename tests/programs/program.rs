@@ -1,6 +1,6 @@
 //! What a program is, and how one is made.
 
-use mely::runtime::{Heuristics, OnPanic, Stealing};
+use mely::runtime::{OnPanic, Stealing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -207,14 +207,13 @@ fn body() -> impl Strategy<Value = Vec<Act>> {
 }
 
 fn stealing() -> impl Strategy<Value = Stealing> {
-    let some = any::<(bool, bool, bool)>().prop_map(|(locality, time_left, penalty)| {
-        Stealing::On(Heuristics {
-            locality,
-            time_left,
-            penalty,
-        })
+    let some = any::<(bool, bool, bool)>().prop_map(|(locality, time_left, penalty)| Stealing {
+        enabled: true,
+        locality,
+        time_left,
+        penalty,
     });
-    prop_oneof![1 => Just(Stealing::Off), 4 => Just(Stealing::default()), 4 => some]
+    prop_oneof![1 => Just(Stealing::OFF), 4 => Just(Stealing::default()), 4 => some]
 }
 
 fn outside() -> impl Strategy<Value = (u32, Outside)> {

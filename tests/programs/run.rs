@@ -7,7 +7,7 @@ use mely::net::Timer;
 use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
 use mely::sim::{self, Step};
-use mely::state::{Backlog, Bounded, Permit, Shed};
+use mely::state::{Bounded, Permit};
 use mely::task::{JoinError, sleep, with_cx, yield_now};
 use mely::topology::{Shape, Topology};
 use mely::{
@@ -70,12 +70,11 @@ fn bound(which: usize) -> Bound {
 
 fn bounded(by: &impl Post, which: usize) -> Bounded<()> {
     let bound = bound(which);
-    let backlog = Backlog::events(bound.events_max);
-    let backlog = match bound.depth_max {
-        Some(depth) => backlog.shed_deeper_than(depth),
-        None => backlog,
-    };
-    Bounded::new(Colored::new(by, Color::from(which as u64), ()), backlog)
+    let bounded = Colored::new(by, Color::from(which as u64), ()).bounded(bound.events_max);
+    match bound.depth_max {
+        Some(depth) => bounded.shed_deeper_than(depth),
+        None => bounded,
+    }
 }
 
 /// How far a task is.
@@ -120,11 +119,11 @@ impl Judge {
         let its = Arc::clone(&body);
         let take = |body: &Mutex<Option<Body>>| body.lock().unwrap().take().expect("taken once");
         let run = move |(): &mut (), cx: &mut Cx| take(&body).run(cx);
-        let shed = move |(): &mut (), cx: &mut Cx, _: Shed| {
+        let shed = move |(): &mut (), cx: &mut Cx| {
             let body = take(&its);
             body.judge.model().shed(body.id, cx.color());
         };
-        let has_room = bounded.waiting() < bounded.backlog().events_max() && bounded.in_line() == 0;
+        let has_room = bounded.waiting() < bound(which).events_max && bounded.in_line() == 0;
         let expected = room.is_some() || has_room;
         let posted = match room {
             Some(room) => room.try_post_or(poster, run, shed),

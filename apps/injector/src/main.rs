@@ -72,7 +72,7 @@ fn inject(args: &Args) -> master::Result<()> {
         work.fits(files_max)?;
     }
     // The load is even by construction, and a connection that stays on its core costs least.
-    let builder = Runtime::builder().stealing(Stealing::Off);
+    let builder = Runtime::builder().stealing(Stealing::OFF);
     // A load that has lost a part of itself measures nothing.
     let builder = builder.on_panic(OnPanic::Stop);
     let builder = cores::set(builder, args.cores);

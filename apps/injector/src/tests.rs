@@ -45,7 +45,7 @@ fn answer(mut stream: TcpStream, set: FileSet) -> Option<()> {
 fn runtime() -> Runtime {
     let builder = Runtime::builder().cores(Cores::Count(1));
     let builder = builder.on_panic(OnPanic::Stop);
-    builder.stealing(Stealing::Off).build().unwrap()
+    builder.stealing(Stealing::OFF).build().unwrap()
 }
 
 fn work(target: SocketAddr, until: Until) -> Work {

@@ -131,7 +131,7 @@ fn serve(site: site::Site, args: args::Args) -> Result<u64, Box<dyn Error>> {
     let builder = Runtime::builder().spin(SPIN);
     let mut builder = cores::set(builder, args.cores);
     if !args.stealing {
-        builder = builder.stealing(Stealing::Off);
+        builder = builder.stealing(Stealing::OFF);
     }
     builder = match args.backend {
         // Not said here: then the environment variable may.

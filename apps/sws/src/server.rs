@@ -170,7 +170,7 @@ impl Server {
 
     /// Where the server falls behind.
     fn deepest(&self) -> Vec<figures::Depth> {
-        let depths = self.poster.deepest(figures::DEEPEST);
+        let depths = self.poster.deepest_colors(figures::DEEPEST);
         let told = depths.iter().map(|depth| figures::Depth {
             color: depth.color.map_or_else(|| "unknown".to_owned(), color_name),
             events: depth.events,

@@ -3,7 +3,7 @@
 use super::{Extras, NO_WATCHDOG, Scheduler, Steals};
 use crate::{Context, Note, Outside, Workload, World};
 use mely::Post;
-use mely::runtime::{Heuristics, Stealing};
+use mely::runtime::Stealing;
 use mely::{Color, Cores, Cx, Poster, Runtime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -82,11 +82,12 @@ pub(super) struct Mely {
 const fn one(name: &'static str, locality: bool, time_left: bool, penalty: bool) -> Mely {
     Mely {
         name,
-        stealing: Stealing::On(Heuristics {
+        stealing: Stealing {
+            enabled: true,
             locality,
             time_left,
             penalty,
-        }),
+        },
         papers_only: true,
     }
 }
@@ -100,7 +101,7 @@ pub(super) const MODES: [Mely; 6] = [
     },
     Mely {
         name: "mely-no-stealing",
-        stealing: Stealing::Off,
+        stealing: Stealing::OFF,
         papers_only: false,
     },
     one("mely-base", false, false, false),
@@ -186,7 +187,7 @@ impl Mely {
                 steals.stolen += of.stolen;
             }
         }
-        let stealing = cores > 1 && self.stealing != Stealing::Off;
+        let stealing = cores > 1 && self.stealing.enabled;
         Extras {
             steals: stealing.then_some(steals),
             ..Extras::default()

@@ -25,7 +25,7 @@ const COLORS_PER_CORE: usize = 16;
 const START_NS: u64 = 1_000_000;
 
 const MODES: [(&str, Option<Stealing>); 2] =
-    [("mely", None), ("mely-no-stealing", Some(Stealing::Off))];
+    [("mely", None), ("mely-no-stealing", Some(Stealing::OFF))];
 
 /// A schedule, and the times of its requests.
 struct Plan {

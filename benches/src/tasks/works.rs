@@ -1,7 +1,7 @@
 //! What the tasks do: written once, for any runtime that is a [`Host`].
 
 use super::hosts::{FIRST_COLOR, Host};
-use mely::state::{Backlog, Bounded};
+use mely::state::Bounded;
 use mely::task::with_cx;
 use mely::{Color, Colored, Cx};
 use std::future::Future;
@@ -383,8 +383,7 @@ impl Batch for Relay {
         let ring = *self.ring.get_or_insert_with(|| {
             let color = |place| {
                 let color = Color::new(FIRST_COLOR + 1 + place as u64);
-                let state = with_cx(|cx| Colored::new(cx, color, ()));
-                Bounded::new(state, Backlog::events(CAPACITY))
+                with_cx(|cx| Colored::new(cx, color, ())).bounded(CAPACITY)
             };
             Box::leak((0..RING).map(color).collect())
         });

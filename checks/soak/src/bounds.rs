@@ -5,7 +5,7 @@ use crate::ticket::Ticket;
 use crate::verdict::fail;
 use crate::world::World;
 use mely::Reason;
-use mely::state::{Backlog, Bounded, Permit};
+use mely::state::{Bounded, Permit};
 use mely::task::with_cx;
 use mely::{Callback, Color, Colored, Cx, Handler, Poster, Rejected};
 use std::sync::Arc;
@@ -27,20 +27,21 @@ pub(crate) struct Bound {
 impl Bound {
     /// Those of a runtime: a narrow one, and two that shed.
     pub(crate) fn all(poster: &Poster, cores: usize) -> Vec<Arc<Bound>> {
-        let backlogs = [
-            Backlog::events(1),
-            Backlog::events(4).shed_older_than(Duration::from_micros(50)),
-            Backlog::events(64).shed_deeper_than(16).line(8),
+        let state = |n: u64| Colored::new(poster, Color::from((5 << 40) + n), ()).via(&BOUNDED);
+        let old = Duration::from_micros(50);
+        let bounds = [
+            (1, state(0).bounded(1)),
+            (4, state(1).bounded(4).shed_older_than(old)),
+            (64, state(2).bounded(64).shed_deeper_than(16).waiters_max(8)),
         ];
-        let bound = |(color, backlog): (u64, Backlog)| {
-            let state = Colored::new(poster, Color::from((5 << 40) + color), ());
+        let bound = |(limit, bounded): (usize, _)| {
             Arc::new(Bound {
-                bounded: Bounded::new(state.via(&BOUNDED), backlog),
-                most: backlog.events_max() + 1 + cores,
+                bounded,
+                most: limit + 1 + cores,
                 waiting: AtomicUsize::new(0),
             })
         };
-        (0..).zip(backlogs).map(bound).collect()
+        bounds.map(bound).into()
     }
 
     /// At the end.
@@ -61,7 +62,7 @@ impl Bound {
             drop(waits);
             ticket.runs();
         };
-        let posted = room.try_post_or(cx, run, |(), _cx, _shed| ());
+        let posted = room.try_post_or(cx, run, |(), _cx| ());
         // Refused at the limit of events.
         drop(posted);
     }

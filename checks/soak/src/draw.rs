@@ -1,7 +1,7 @@
 //! What a round is, drawn from its seed.
 
 use mely::net::{Acceptors, Backend};
-use mely::runtime::{Heuristics, OnPanic, Stealing};
+use mely::runtime::{OnPanic, Stealing};
 use mely::{Builder, Cores, Runtime};
 use std::time::Duration;
 
@@ -123,13 +123,14 @@ impl Draw {
 impl SideDraw {
     fn new(rng: &mut fastrand::Rng, backends: &[Backend]) -> SideDraw {
         let stealing = if chance(rng, 10) {
-            Stealing::Off
+            Stealing::OFF
         } else {
-            Stealing::On(Heuristics {
+            Stealing {
+                enabled: true,
                 locality: rng.bool(),
                 time_left: rng.bool(),
                 penalty: rng.bool(),
-            })
+            }
         };
         let end = match rng.u32(..12) {
             0..3 => End::Idle,

@@ -4,7 +4,7 @@ use crate::event::Place;
 use crate::verdict::{PLANTED, fail};
 use crate::world::World;
 use mely::Post;
-use mely::net::{Incoming, Piped, RecvBuf, Stream};
+use mely::net::{Incoming, RecvBuf, Stream};
 use mely::runtime::OnPanic;
 use mely::{Callback, Color, Cx, Handler};
 use std::io;
@@ -103,7 +103,7 @@ fn pass_on(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
     let stream = incoming.open_unique();
     let color = stream.color();
     let held = Arc::clone(world);
-    let done = Callback::anonymous_value(color, move |cx: &mut Cx, _piped: Piped| {
+    let done = Callback::anonymous_value(color, move |cx: &mut Cx, _piped: io::Result<_>| {
         let _held = held;
         if cx.color() != color {
             fail("a pipe ends in another color");

@@ -5,7 +5,7 @@ use loom::thread;
 use mely::Post;
 use mely::Reason;
 use mely::model::{Plan, World};
-use mely::state::{Backlog, Bounded, Permit};
+use mely::state::{Bounded, Permit};
 use mely::{Callback, Color, Colored, Cx, Rejected};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
@@ -37,8 +37,7 @@ impl Ran {
 }
 
 fn bounded(world: &World, events: usize) -> Bounded<()> {
-    let state = Colored::new(&world.poster(), RUNS, ());
-    Bounded::new(state, Backlog::events(events))
+    Colored::new(&world.poster(), RUNS, ()).bounded(events)
 }
 
 fn core_of(world: &World) -> thread::JoinHandle<()> {

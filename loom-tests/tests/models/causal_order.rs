@@ -53,7 +53,7 @@ fn cause_and_effect() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let mut here = world.core(0);
@@ -86,7 +86,7 @@ fn cause_and_effect() {
 fn a_cause_and_its_effect(known: bool) {
     let oracle = Oracle::new();
     let world = World::new(Plan {
-        stealing: Stealing::Off,
+        stealing: Stealing::OFF,
         ..Plan::cores(2)
     });
     let mut here = world.core(0);
@@ -137,7 +137,7 @@ fn placed_with_posts_waiting() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let mut here = world.core(0);
@@ -221,7 +221,7 @@ fn post_to_a_kept_color() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let mut here = world.core(0);

@@ -104,7 +104,7 @@ fn made_inside() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let [mut zero, mut one] = [0, 1].map(|core| world.core(core));

@@ -18,7 +18,7 @@ use crate::support::{LONG, SHORT, WORTHY, settle, steps, world_with_gates};
 use loom::cell::UnsafeCell;
 use loom::thread::{self, JoinHandle};
 use mely::model::{Core, World};
-use mely::runtime::{Heuristics, Stealing};
+use mely::runtime::Stealing;
 use mely::{Color, Colored, Cx, Handler, Hold, Poster};
 use mely_loom_tests::{Event, Model, Oracle, must_fail};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -222,7 +222,7 @@ impl Op {
 /// Explores `a` against `b`, which begin while the color is in this state.
 fn explore(model: Model, state: State, a: Op, b: Op) {
     model.explore(move || {
-        let (world, other, mut owner) = world_with_gates(Stealing::On(Heuristics::ALL));
+        let (world, other, mut owner) = world_with_gates(Stealing::ALL);
         let scene = Scene::new(&world, other);
         let mut expected = a.events() + b.events();
         let (sender, receiver) = mpsc::channel();

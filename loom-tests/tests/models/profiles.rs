@@ -26,7 +26,7 @@ fn two_register() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let world = Arc::new(world);

@@ -2,7 +2,7 @@
 
 use crate::support::{RUNS, SHORT, WORTHY, settle, steps, within, world_with_gates};
 use loom::cell::UnsafeCell;
-use mely::runtime::{Heuristics, Stealing};
+use mely::runtime::Stealing;
 use mely::{Color, Colored, Cx, Poster};
 use mely_loom_tests::{Model, must_fail};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ type Posts = fn(&Poster, &Colored<State>, &Colored<State>, Arc<AtomicUsize>);
 /// events.
 fn explore(model: Model, posts: Posts, events: usize) {
     model.explore(move || {
-        let (world, mut here, there) = world_with_gates(Stealing::Off);
+        let (world, mut here, there) = world_with_gates(Stealing::OFF);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, State::new());
@@ -145,7 +145,7 @@ fn stolen() {
         iterations_min: 200,
     };
     model.explore(|| {
-        let stealing = Stealing::On(Heuristics::ALL);
+        let stealing = Stealing::ALL;
         let (world, mut here, there) = world_with_gates(stealing);
         let ran = Arc::new(AtomicUsize::new(0));
         let state = Colored::new(&world.poster(), STOLEN, State::new());

@@ -87,7 +87,7 @@ fn drain() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let cores = [world.core(0), world.core(1)];
@@ -129,7 +129,7 @@ fn three_cores() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(3)
         });
         let [mut zero, mut one, mut two] = [0, 1, 2].map(|core| world.core(core));
@@ -343,7 +343,7 @@ fn all_stages() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         world.has_connections();

@@ -4,7 +4,7 @@ use loom::sync::Notify;
 use loom::thread::{self, JoinHandle};
 use mely::model::{Core, Plan, World};
 use mely::runtime::Stealing;
-use mely::state::{Backlog, Bounded, Permit};
+use mely::state::{Bounded, Permit};
 use mely::{Color, Colored, Cx, Handler};
 use mely_loom_tests::{Event, Oracle};
 use std::borrow::Borrow;
@@ -104,7 +104,7 @@ pub(crate) fn world_with_gates(stealing: Stealing) -> (World, Core, Core) {
 /// A color with a bound, and room in it: dropped inside an event, that publishes what the event has
 /// posted.
 pub(crate) fn room_in(world: &World, color: Color) -> (Bounded<()>, Permit<()>) {
-    let bounded = Bounded::new(Colored::new(&world.poster(), color, ()), Backlog::events(1));
+    let bounded = Colored::new(&world.poster(), color, ()).bounded(1);
     let room = bounded.try_reserve().expect("there is room for one");
     (bounded, room)
 }

@@ -21,7 +21,7 @@ fn opposite_orders() {
     }
     .explore(|| {
         let oracle = Oracle::new();
-        let (world, mut here, there) = world_with_gates(Stealing::Off);
+        let (world, mut here, there) = world_with_gates(Stealing::OFF);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, 0);
@@ -69,7 +69,7 @@ fn posts_before() {
         iterations_min: 10,
     }
     .explore(|| {
-        let (world, mut here, there) = world_with_gates(Stealing::Off);
+        let (world, mut here, there) = world_with_gates(Stealing::OFF);
         let poster = world.poster();
         let ran = Arc::new(AtomicUsize::new(0));
         let a = Colored::new(&poster, RUNS, ());

@@ -29,7 +29,7 @@ fn retire_and_post() {
     .explore(|| {
         let oracle = Oracle::new();
         let world = World::new(Plan {
-            stealing: Stealing::Off,
+            stealing: Stealing::OFF,
             ..Plan::cores(2)
         });
         let (mut works, mut retires) = (world.core(0), world.core(1));

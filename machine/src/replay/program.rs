@@ -1,7 +1,7 @@
 //! From a recording to a program that can be run: nothing is averaged.
 
 use super::taking::taking_ns;
-use mely::runtime::{Heuristics, Stealing};
+use mely::runtime::Stealing;
 use mely::{Color, Handler};
 use mely_hardware::{Key, Machine};
 use mely_recording::{By, ColorKind, EventId, Recording};
@@ -71,7 +71,7 @@ pub(super) struct Event {
     posts: (u32, u32),
     /// The arrival that it is of.
     pub(super) chain: u32,
-    pub(super) touches_bytes: usize,
+    pub(super) working_set_bytes: usize,
 }
 
 impl Event {
@@ -133,14 +133,14 @@ impl Program {
                     after_ns: before_ns,
                 });
             }
-            let touches = recording[event.handler].touches_bytes.unwrap_or(0);
+            let touches = recording[event.handler].working_set_bytes.unwrap_or(0);
             events.push(Event {
                 handler: event.handler.index() as u32,
                 color: event.color.index() as u32,
                 work_ns,
                 posts: (from, posts.len() as u32),
                 chain: chains.of_event[place],
-                touches_bytes: touches as usize,
+                working_set_bytes: touches as usize,
             });
         }
         let (followers, followers_from) = followers(&chains.arrivals, events.len());
@@ -178,14 +178,9 @@ impl Program {
     /// What a mode comes to: where no handler has a penalty, that heuristic changes nothing once
     /// the stealing-queue is kept for another.
     pub(super) fn is_run_as(&self, stealing: Stealing) -> Stealing {
-        match stealing {
-            Stealing::On(some) if some.time_left && !self.has_penalties => {
-                Stealing::On(Heuristics {
-                    penalty: false,
-                    ..some
-                })
-            }
-            other => other,
+        Stealing {
+            penalty: stealing.penalty && (self.has_penalties || !stealing.time_left),
+            ..stealing
         }
     }
 
@@ -259,7 +254,7 @@ fn refuse(recording: &Recording) -> Result<(), String> {
 fn colors(recording: &Recording) -> Result<Vec<ColorOf>, String> {
     let mut most_bytes = vec![0u64; recording.colors.len()];
     for event in &recording.events {
-        let bytes = recording[event.handler].touches_bytes.unwrap_or(0);
+        let bytes = recording[event.handler].working_set_bytes.unwrap_or(0);
         let most = &mut most_bytes[event.color.index()];
         *most = bytes.max(*most);
     }
@@ -331,7 +326,7 @@ fn has(recording: &Recording) -> Has {
     let mut has = Has::default();
     let ran = recording.handlers.iter().zip(ran).filter(|(_, ran)| *ran);
     for (handler, _) in ran {
-        match handler.touches_bytes {
+        match handler.working_set_bytes {
             Some(_) => has.touches += 1,
             None => has.silent.push(handler.name.clone()),
         }

@@ -86,7 +86,7 @@ fn about_data(program: &Program, warnings: &mut Vec<String>) {
     }
     if has.touches == 0 {
         warnings.push(
-            "No handler says which bytes it touches (Handler::touches_bytes): data is free, \
+            "No handler has a working set (Handler::working_set_bytes): data is free, \
              wherever its color runs."
                 .into(),
         );

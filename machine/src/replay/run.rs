@@ -3,7 +3,7 @@
 use super::Load;
 use super::figures::{Figures, Times};
 use super::program::{Event, Program};
-use mely::runtime::{Heuristics, Stealing};
+use mely::runtime::Stealing;
 use mely::sim::{self, Outside, SimError};
 use mely::{Callback, Cores, Cx, Poster, Runtime};
 use mely_hardware::{LineCost, Machine, Report, charge};
@@ -27,23 +27,24 @@ pub struct Mode {
 impl Mode {
     /// mely, without stealing, and each combination of the heuristics.
     pub fn all() -> Vec<Mode> {
-        let mut modes = vec![Mode::of(Stealing::default()), Mode::of(Stealing::Off)];
-        let some = (0..7).map(|bits: u8| Heuristics {
+        let mut modes = vec![Mode::of(Stealing::default()), Mode::of(Stealing::OFF)];
+        let some = (0..7).map(|bits: u8| Stealing {
+            enabled: true,
             locality: bits & 1 != 0,
             time_left: bits & 2 != 0,
             penalty: bits & 4 != 0,
         });
-        modes.extend(some.map(|heuristics| Mode::of(Stealing::On(heuristics))));
+        modes.extend(some.map(Mode::of));
         modes
     }
 
     /// The mode of this setting.
     pub fn of(stealing: Stealing) -> Mode {
         let name = match stealing {
-            Stealing::Off => "no stealing".to_owned(),
-            Stealing::On(Heuristics::ALL) => "mely".to_owned(),
-            Stealing::On(Heuristics::NONE) => "base".to_owned(),
-            Stealing::On(some) => {
+            Stealing { enabled: false, .. } => "no stealing".to_owned(),
+            Stealing::ALL => "mely".to_owned(),
+            Stealing::BASE => "base".to_owned(),
+            some => {
                 let names = [
                     (some.locality, "locality"),
                     (some.time_left, "time-left"),
@@ -62,9 +63,9 @@ impl Mode {
     /// # Errors
     /// If mely writes no such thing.
     pub fn recorded(text: &str) -> Result<Mode, String> {
-        let mut some = Heuristics::NONE;
+        let mut some = Stealing::BASE;
         if text == "off" {
-            return Ok(Mode::of(Stealing::Off));
+            return Ok(Mode::of(Stealing::OFF));
         }
         for name in text.split(", ").filter(|_| text != "base") {
             match name {
@@ -74,7 +75,7 @@ impl Mode {
                 _ => return Err(format!("the recording's cores stole by {text:?}: unknown")),
             }
         }
-        Ok(Mode::of(Stealing::On(some)))
+        Ok(Mode::of(some))
     }
 }
 
@@ -255,7 +256,7 @@ impl Play {
 
     /// The event reads and writes what of its color's data its handler says.
     fn touch(&self, event: &Event) {
-        if event.touches_bytes == 0 {
+        if event.working_set_bytes == 0 {
             return;
         }
         let color = &self.program.colors[event.color as usize];
@@ -263,8 +264,8 @@ impl Play {
         if !self.named[event.color as usize].swap(true, Relaxed) {
             charge::name_bytes(at, color.data_bytes, "data", event.color as usize);
         }
-        charge::read_bytes(at, event.touches_bytes);
-        charge::write_bytes(at, event.touches_bytes);
+        charge::read_bytes(at, event.working_set_bytes);
+        charge::write_bytes(at, event.working_set_bytes);
     }
 
     fn outcome(&self, report: &Report, observer: &Poster) -> Outcome {

@@ -67,7 +67,7 @@ pub fn define(profile: u32, name: &str) -> Record {
             is_handler: true,
             time_ns: 0,
             penalty: 1,
-            touches_bytes: None,
+            working_set_bytes: None,
         },
     }
 }

@@ -1,13 +1,13 @@
 //! hyper's time.
 
 use crate::task::ambient::try_with_cx;
-use crate::task::time::sleep;
+use crate::task::time;
 use ::hyper::rt::{Sleep, Timer};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The time that tasks have: [`sleep`]'s, which is virtual in simulations.
+/// The time that tasks have: that of [`sleep`](crate::task::sleep), which is virtual in simulations.
 ///
 /// hyper's timeouts need it (`Builder::timer`): HTTP/1's `header_read_timeout`, HTTP/2's
 /// keep-alive.
@@ -37,7 +37,7 @@ impl Timer for TaskTimer {
 struct SleepUntil {
     /// None: longer than an [`Instant`] can say.
     deadline: Option<Instant>,
-    sleep: Option<crate::task::time::Sleep>,
+    sleep: Option<time::Sleep>,
 }
 
 impl SleepUntil {
@@ -56,7 +56,7 @@ impl Future for SleepUntil {
         let deadline = self.deadline;
         let begin = || {
             let left = |deadline: Instant| deadline.saturating_duration_since(TaskTimer.now());
-            sleep(deadline.map_or(Duration::MAX, left))
+            time::Sleep::new(deadline.map_or(Duration::MAX, left))
         };
         Pin::new(self.sleep.get_or_insert_with(begin)).poll(context)
     }

@@ -16,14 +16,14 @@ use std::sync::Weak;
 /// `Clone + Send + Sync`. A session may have its own link.
 ///
 /// ```
-/// use mely::net::{Link, RecvBuf, Session, Stream, Then, TimerGuard};
+/// use mely::net::{Link, RecvBuf, Session, Stream, Then, Timer};
 /// use mely::{Cx, Handler};
 /// use std::time::Duration;
 /// static HURRY: Handler = Handler::new("hurry");
 ///
 /// struct Slow {
 ///     link: Link<Slow>,
-///     hurry: Option<TimerGuard>,
+///     hurry: Option<Timer>,
 /// }
 ///
 /// impl Session for Slow {

@@ -11,26 +11,29 @@ mod wake;
 mod worth;
 
 use super::numbers::BATCH_EVENTS;
-use super::{Heuristics, Policy};
+use super::{Policy, Stealing};
 
 const ALL: Policy = Policy {
-    stealing: true,
-    heuristics: Heuristics::ALL,
+    stealing: Stealing::ALL,
     batch: BATCH_EVENTS,
     quantum_busy_ns: 2_400,
 };
 
 const OFF: Policy = Policy {
-    stealing: false,
+    stealing: Stealing {
+        enabled: false,
+        ..Stealing::ALL
+    },
     ..ALL
 };
 
 /// Without one of the heuristics.
 fn without(locality: bool, time_left: bool, penalty: bool) -> Policy {
-    let heuristics = Heuristics {
+    let stealing = Stealing {
+        enabled: true,
         locality: !locality,
         time_left: !time_left,
         penalty: !penalty,
     };
-    Policy { heuristics, ..ALL }
+    Policy { stealing, ..ALL }
 }

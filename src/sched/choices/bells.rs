@@ -30,7 +30,7 @@ impl Bell for Tells {
 
 /// A machine of which all cores but the first one sleep.
 fn asleep(cores: usize, takes: impl Fn(usize) -> Option<usize>) -> (Machine, Rung) {
-    let machine = Machine::flat(cores, Heuristics::ALL);
+    let machine = Machine::flat(cores, Stealing::ALL);
     let rung = Rung::default();
     for core in 1..cores {
         let bell = Tells {

@@ -21,7 +21,7 @@ fn the_highest_band_goes_first() {
         ];
         let bands = [[2, 5, 8], [1, 4, 7], [0, 3, 6]];
         for left in 0..3 {
-            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            let mut machine = Machine::flat(cores, Stealing::ALL);
             // The higher bands may be empty.
             let of_higher = |i: &usize| bands[..left].iter().any(|band| band.contains(i));
             let queue: Vec<_> = (0..9).filter(|i| !of_higher(i)).collect();
@@ -53,7 +53,7 @@ fn what_is_penalized_goes_last_and_goes() {
     for cores in [2, 8, 128] {
         // Worth 20 us each; judged as less than one steal cost, as 1,000 ns, and as all of it.
         for (left, first) in [(3, 2), (2, 0)] {
-            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            let mut machine = Machine::flat(cores, Stealing::ALL);
             let colors = machine.busy(0, &all()[..left]);
             assert_eq!(machine.steal(1)[0], colors[first]);
         }
@@ -62,7 +62,7 @@ fn what_is_penalized_goes_last_and_goes() {
         let colors = machine.busy(0, &all());
         assert_eq!(machine.steal(1)[0], colors[0]);
         // A color in which all is penalized is still worth a steal.
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let mut machine = Machine::flat(cores, Stealing::ALL);
         let colors = machine.busy(0, &[(penalized(700, 1_000_000), 1)]);
         assert_eq!(machine.steal(1), colors);
     }
@@ -71,7 +71,7 @@ fn what_is_penalized_goes_last_and_goes() {
 #[test]
 fn thief_and_victim_come_to_have_the_same() {
     for (colors, stolen) in [(1, 1), (2, 1), (3, 2), (4, 2), (10, 5), (11, 6), (60, 30)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let all = machine.busy(0, &vec![(takes(20_000), 1); colors]);
         assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
         assert_eq!(machine.queued(0), colors - stolen);
@@ -83,7 +83,7 @@ fn thief_and_victim_come_to_have_the_same() {
         ([20_000, 20_000, 20_000, 90_000], 3),
         ([10_000, 10_000, 10_000, 9_000_000], 3),
     ] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let queued = times_ns.map(|ns| (takes(ns), 1));
         let all = machine.busy(0, &queued);
         assert_eq!(machine.steal(1), all[..stolen], "{times_ns:?}");
@@ -94,7 +94,7 @@ fn thief_and_victim_come_to_have_the_same() {
 /// though it has more to do already: all of them go on and on.
 #[test]
 fn colors_that_last_are_levelled_by_their_number() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let (few, many) = (takes(20), takes(20));
     machine.lasting(0, &[(few, 1); 20]);
     machine.lasting(1, &[(many, 10_000); 2]);
@@ -112,7 +112,7 @@ fn colors_that_last_are_levelled_by_their_number() {
 /// its order.
 #[test]
 fn what_a_busy_core_takes_does_not_wait_anew() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.lasting(1, &[(takes(20), 1); 10]);
     let theirs: Vec<u64> = (0..10).map(|i| machine.color(1, i)).collect();
     let ours = machine.busy(0, &[(takes(5_000), 1); 2]);
@@ -120,7 +120,7 @@ fn what_a_busy_core_takes_does_not_wait_anew() {
     assert_eq!(machine.queue(), [&theirs[..5], &ours[..]].concat());
 
     // Nor does it wait for what goes on.
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.cores[0].search.levels_at_ns = u64::MAX;
     machine.lasting(1, &[(takes(700), 1); 10]);
     let ours = machine.busy(0, &[(penalized(500, 10), 80), (takes(500), 2)]);
@@ -134,7 +134,7 @@ fn what_a_busy_core_takes_does_not_wait_anew() {
 /// As in libasync-smp, the running color's queued events count, and it is one of two colors.
 #[test]
 fn the_base_algorithm_counts_the_running_color() {
-    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+    for heuristics in [Stealing::BASE, without(false, true, false)] {
         let mut machine = Machine::flat(2, heuristics);
         let [giant, small] = [3, 4].map(|i| machine.color(0, i));
         let of = &mut machine.cores[0];
@@ -153,7 +153,7 @@ fn the_base_algorithm_counts_the_running_color() {
 /// Those that have not begun: when a quantum begins, and anew at each flush.
 #[test]
 fn the_base_algorithm_counts_what_is_checked_out() {
-    let mut machine = Machine::flat(2, Heuristics::NONE);
+    let mut machine = Machine::flat(2, Stealing::BASE);
     let [giant, small] = [3, 4].map(|i| machine.color(0, i));
     (0..100).for_each(|_| machine.post(giant, 100));
     (0..60).for_each(|_| machine.post(small, 100));
@@ -165,7 +165,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
     // 60 of 159.
     assert_eq!(machine.steal(1), [small]);
     for (events, stolen) in [(98, 1), (99, 0)] {
-        let mut machine = Machine::flat(2, Heuristics::NONE);
+        let mut machine = Machine::flat(2, Stealing::BASE);
         (0..100).for_each(|_| machine.post(giant, 100));
         (0..events).for_each(|_| machine.post(small, 100));
         machine.cores[0].exchange::<false>();
@@ -173,7 +173,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
     }
 
     for (queued, stolen) in [(7, false), (5, true)] {
-        let mut machine = Machine::flat(2, Heuristics::NONE);
+        let mut machine = Machine::flat(2, Stealing::BASE);
         let [runs, waits] = [3, 4].map(|i| machine.color(0, i));
         (0..10).for_each(|_| machine.post(runs, 20));
         machine.cores[0].exchange::<false>();
@@ -188,7 +188,7 @@ fn the_base_algorithm_counts_what_is_checked_out() {
 
 #[test]
 fn at_most_a_round_is_taken_at_once() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.busy(0, &vec![(takes(20_000), 1); 200]);
     assert_eq!(machine.steal(1).len(), 32);
 }
@@ -208,7 +208,7 @@ fn of_a_stuck_victim_half_is_taken_or_as_much_as_a_steal_is_worth() {
             (200, 10, 5),
         ];
         for (ns, colors, stolen) in cases {
-            let mut machine = Machine::flat(cores, Heuristics::ALL);
+            let mut machine = Machine::flat(cores, Stealing::ALL);
             let all = machine.busy(0, &vec![(takes(ns), 1); colors]);
             // Stuck is who made no progress for longer than a steal costs.
             assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
@@ -216,12 +216,12 @@ fn of_a_stuck_victim_half_is_taken_or_as_much_as_a_steal_is_worth() {
             assert_eq!(machine.steal(1), all[..stolen], "of {colors}");
         }
         // Or who says that it is inside a long handler.
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let mut machine = Machine::flat(cores, Stealing::ALL);
         let all = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
         machine.shared.cores[0].progress.set_long(true);
         assert_eq!(machine.steal(1), all);
         // Not one that goes on.
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let mut machine = Machine::flat(cores, Stealing::ALL);
         machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
         for _ in 0..5 {
             assert!(machine.steal_after(1, STEAL_COST_NS).is_empty());
@@ -233,7 +233,7 @@ fn of_a_stuck_victim_half_is_taken_or_as_much_as_a_steal_is_worth() {
 /// It has been rung, and would wake up for nothing.
 #[test]
 fn a_sleeper_is_stuck_after_a_wake_up_only() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let all = machine.busy(0, &[(takes(20), 1)]);
     machine.shared.idle.sleepers.set(CoreId::of(0));
     assert!(machine.steal_after(1, WAKE_COST_NS).is_empty());
@@ -251,7 +251,7 @@ fn what_comes_after_a_steal_has_not_waited() {
         machine.cores[core].flush();
         color
     };
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     let all = machine.busy(0, &[(takes(20), 1)]);
     assert!(machine.steal(1).is_empty());
     assert_eq!(machine.steal_after(2, STEAL_COST_NS + 1), all);
@@ -259,7 +259,7 @@ fn what_comes_after_a_steal_has_not_waited() {
     let next = posts(&mut machine, 0, 7);
     assert_eq!(machine.steal_after(1, STEAL_COST_NS + 1), [next]);
 
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let all = machine.busy(1, &[(takes(20), 1)]);
     assert_eq!(machine.steal_after(0, STEAL_COST_NS + 1), all);
     assert_eq!(machine.run(), all);
@@ -285,7 +285,7 @@ fn the_base_algorithm_takes_neither_a_lone_color_nor_the_majority() {
     for cores in [2, 8, 128] {
         for (queued, chosen) in cases {
             for stuck in [false, true] {
-                let mut machine = Machine::flat(cores, Heuristics::NONE);
+                let mut machine = Machine::flat(cores, Stealing::BASE);
                 let queued: Vec<_> = queued.iter().map(|&events| (few, events)).collect();
                 let colors = machine.busy(0, &queued);
                 if stuck {
@@ -336,7 +336,7 @@ fn the_two_color_rule_holds_without_time_left() {
 
 #[test]
 fn what_has_run_is_not_worth_anything_any_more() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let color = machine.color(0, 3);
     let of = &mut machine.cores[0];
     (0..100).for_each(|_| post(of, takes(1_000), color));
@@ -356,7 +356,7 @@ fn what_has_run_is_not_worth_anything_any_more() {
 
 #[test]
 fn control_colors_stay() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.busy(0, &[]);
     let control = Color::control(0);
     let of = &mut machine.cores[0];
@@ -369,7 +369,7 @@ fn control_colors_stay() {
     post(&mut machine.cores[0], takes(20), color);
     machine.cores[0].flush();
     assert_eq!(machine.steal(1), [color]);
-    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+    for heuristics in [Stealing::BASE, without(false, true, false)] {
         let mut machine = Machine::flat(2, heuristics);
         let colors = machine.busy(0, &[(takes(20), 2), (takes(20), 1)]);
         let of = &mut machine.cores[0];
@@ -389,7 +389,7 @@ fn a_queued_color_that_grows_is_judged_anew() {
             .stealing_queue
             .len
     };
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.busy(0, &[(takes(20), 1)]);
     assert_eq!(worthy(&machine), 0);
     let color = machine.color(0, 0);

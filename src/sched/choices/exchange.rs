@@ -18,7 +18,7 @@ fn send(machine: &mut Machine, color: u64) {
 /// Whoever sent a poke, or finds it, sends it on to where its color is.
 #[test]
 fn a_poke_follows_its_color() {
-    let machine = Machine::flat(2, Heuristics::ALL);
+    let machine = Machine::flat(2, Stealing::ALL);
     let shared = &machine.shared;
     let [moves, stays] = [2, 4].map(SlotId::of);
     let taken =
@@ -73,7 +73,7 @@ fn kept_colors_leave_when_mail_comes() {
 /// where it is now.
 #[test]
 fn of_two_that_ran_only_the_one_without_events_is_kept() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
     machine.settle(&[a, b, c]);
     (0..15).for_each(|_| machine.post(a, 5));
@@ -185,7 +185,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
         // No thief may take it.
         (true, Color::control(0), false),
     ] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         machine.busy(0, &[]);
         machine.sleep(1);
         machine.shared.cores[0].progress.set_long(long);
@@ -196,7 +196,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
         assert!(of.bells.is_empty());
     }
     // Nobody could come.
-    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let mut machine = Machine::flat(1, Stealing::ALL);
     machine.busy(0, &[]);
     machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 9);
@@ -206,7 +206,7 @@ fn what_a_long_handler_publishes_wakes_somebody() {
 
 #[test]
 fn with_nothing_to_do_there_is_no_quantum() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.cores[0].exchange::<false>();
     assert_eq!(machine.cores[0].own.stats.quanta.get(), 0);
 }
@@ -242,7 +242,7 @@ fn limits_are_worked_out_anew_now_and_then() {
 /// After the quantum in which it found one that has more of those that go on.
 #[test]
 fn a_core_takes_a_share_of_what_lasts_elsewhere() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.lasting(0, &[(takes(20), 1); 10]);
     machine.cores[1].search.levelling = Some(0);
     machine.cores[1].end_quantum(0);
@@ -269,7 +269,7 @@ fn nothing_is_kept_when_limits_are_worked_out() {
 /// Who has pushed mail is still to send the poke: what is posted here waits for no poke.
 #[test]
 fn mail_without_its_poke_is_run_with_what_is_posted_here() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let color = machine.color(0, 0);
     let mut maker = Maker::new(&machine.shared.depot);
     let of = Color::from(color);
@@ -328,7 +328,7 @@ fn mail_goes_before_what_is_posted_here() {
     assert_eq!(order(&mut machine), [true, false]);
     // Of one that is not, at an exchange and at a flush; and of one that is queued.
     for (flush, queued) in [(false, false), (true, false), (true, true)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let color = machine.color(0, 0);
         machine.settle(&[color]);
         if queued {
@@ -424,7 +424,7 @@ fn the_scout_keeps_its_lead_after(change: impl FnOnce(&mut Section<'_>, &[u32]) 
 
 /// A machine whose first core has taken its first quantum of a long queue.
 fn deep(colors: usize, each: usize) -> Machine {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     for i in (0..colors).flat_map(|i| vec![i; each]) {
         let color = machine.color(0, i);
         machine.post(color, 20);
@@ -445,7 +445,7 @@ fn scouted(section: &mut Section<'_>) -> (Vec<u32>, usize) {
 
 /// Core 0 with this many colors in its queue that last, each with an event that takes this long.
 fn lasting(colors: usize, takes_ns: u64) -> Machine {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     for i in 0..colors {
         let color = machine.color(0, i);
         machine.post(color, takes_ns);
@@ -515,7 +515,7 @@ fn a_color_that_lasts_and_does_not_fit_is_not_counted_as_out() {
 /// What it hides nobody looks for; who begins to look while it lasts waits for its end.
 #[test]
 fn a_quantum_is_longer_while_nobody_is_idle() {
-    let machine = Machine::flat(2, Heuristics::ALL);
+    let machine = Machine::flat(2, Stealing::ALL);
     let shared = &machine.shared;
     let now = || {
         let policy = Policy {
@@ -538,7 +538,7 @@ fn a_quantum_is_longer_while_nobody_is_idle() {
 #[test]
 fn a_core_checks_out_a_quantum() {
     let taken = |quantum_ns: u64, each: &[u64]| {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         if quantum_ns > STEAL_COST_NS {
             machine.cost(Distance::SharedL1, quantum_ns);
             machine.renew();
@@ -559,7 +559,7 @@ fn a_core_checks_out_a_quantum() {
 /// Of two handlers that are known, the second is not taken for the cause.
 #[test]
 fn who_has_used_up_the_quantum_does_not_go_on() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [color, other] = [0, 1].map(|i| machine.color(0, i));
     for (ns, events) in [(250, 2), (120, 4)] {
         (0..events).for_each(|_| machine.post(color, ns));
@@ -574,8 +574,8 @@ fn who_has_used_up_the_quantum_does_not_go_on() {
 #[test]
 fn a_color_with_events_left_has_lasted() {
     for (heuristics, control, lasted_ns) in [
-        (Heuristics::ALL, false, 256),
-        (Heuristics::ALL, true, 0),
+        (Stealing::ALL, false, 256),
+        (Stealing::ALL, true, 0),
         (without(false, true, false), false, 0),
     ] {
         let mut machine = Machine::flat(2, heuristics);
@@ -606,7 +606,7 @@ fn a_color_with_events_left_has_lasted() {
 /// What one color does for all connections would wait for a turn of each of them.
 #[test]
 fn control_colors_have_the_next_turn() {
-    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let mut machine = Machine::flat(1, Stealing::ALL);
     let colors = machine.busy(0, &[(takes(5_000), 1); 5]);
     let of = &mut machine.cores[0];
     assert!(
@@ -622,7 +622,7 @@ fn control_colors_have_the_next_turn() {
 /// What is published alone leaves the checkout where it is.
 #[test]
 fn a_publication_leaves_the_checkout_as_it_is() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
     machine.settle(&[a, b, c]);
     for color in [a, b] {
@@ -648,7 +648,7 @@ fn a_publication_leaves_the_checkout_as_it_is() {
 /// the color has already.
 #[test]
 fn a_publication_for_a_color_of_the_checkout_is_a_flush() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = [0, 1, 2].map(|i| machine.color(0, i));
     machine.settle(&[a, b, c]);
     for color in [a, b] {

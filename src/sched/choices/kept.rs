@@ -12,7 +12,7 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn on(cores: usize) -> Pair {
-        Pair::of(Machine::flat(cores, Heuristics::ALL))
+        Pair::of(Machine::flat(cores, Stealing::ALL))
     }
 
     fn of(mut machine: Machine) -> Pair {
@@ -54,7 +54,7 @@ fn a_post_to_a_kept_color_goes_straight_in() {
 
 #[test]
 fn a_post_to_a_color_that_waits_for_its_turn_goes_straight_in() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
     // Not in this order, in which they would be kept in places of their own already.
     machine.settle(&[3, 1, 4, 0, 2].map(|i| colors[i]));
@@ -103,7 +103,7 @@ fn holding_goes_on_for_as_long_as_it_is_of_use() {
 #[test]
 fn at_most_32_colors_are_kept() {
     for (colors, kept) in [(32, 32), (33, 0)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let colors: Vec<u64> = (0..=colors).map(|i| machine.color(0, i)).collect();
         let (&next, colors) = colors.split_last().unwrap();
         machine.settle(colors);
@@ -146,7 +146,7 @@ fn nothing_is_kept_if_the_last_post_went_elsewhere() {
 #[test]
 fn a_flush_leaves_out_only_the_running_color() {
     for lasts in [true, false] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
         colors.iter().for_each(|&color| machine.post(color, 20));
         machine.cores[0].flush();
@@ -202,7 +202,7 @@ fn what_is_posted_between_quanta_waits_for_the_exchange() {
 
 #[test]
 fn a_flush_gives_back_all_but_the_running_color_in_order() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors: Vec<u64> = (0..5).map(|i| machine.color(0, i)).collect();
     colors[..4]
         .iter()
@@ -225,7 +225,7 @@ fn a_flush_gives_back_all_but_the_running_color_in_order() {
 /// With nothing to give back and nothing to publish, it does not even take the lock.
 #[test]
 fn a_flush_of_nothing_does_nothing() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let color = machine.color(0, 0);
     machine.post(color, 20);
     machine.cores[0].exchange::<false>();
@@ -246,7 +246,7 @@ fn a_flush_of_nothing_does_nothing() {
 
 #[test]
 fn a_core_takes_at_most_64_colors_at_once() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors: Vec<u64> = (0..100).map(|i| machine.color(0, i)).collect();
     colors.iter().for_each(|&color| machine.post(color, 1));
     machine.cores[0].exchange::<false>();
@@ -257,7 +257,7 @@ fn a_core_takes_at_most_64_colors_at_once() {
 /// Two colors share a place in the index, and all are found where they are.
 #[test]
 fn colors_that_share_a_place_in_the_index_run_in_order() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, shares, other] = [0, 128, 1].map(|i| machine.color(0, i));
     assert_eq!(a % 256, shares % 256);
     machine.settle(&[a, shares, other]);
@@ -297,7 +297,7 @@ fn what_was_posted_to_a_color_before_it_runs_runs_in_its_turn() {
 /// Else it would have its turn before those that wait.
 #[test]
 fn nothing_goes_straight_in_while_others_wait() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, waits] = [0, 1, 2].map(|i| machine.color(0, i));
     [a, b].iter().for_each(|&color| machine.post(color, 20));
     machine.post(waits, 5_000);
@@ -310,7 +310,7 @@ fn nothing_goes_straight_in_while_others_wait() {
     machine.post(b, 20);
     assert!(machine.cores[0].has_outbox());
     // Also if there would be time: no core takes more than 64 colors.
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors: Vec<u64> = (0..65).map(|i| machine.color(0, i)).collect();
     colors.iter().for_each(|&color| machine.post(color, 1));
     machine.cores[0].exchange::<false>();
@@ -359,7 +359,7 @@ fn who_is_kept_has_finished() {
 
 #[test]
 fn what_does_not_fit_does_not_go_straight_to_the_checkout() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors: Vec<u64> = (0..3).map(|i| machine.color(0, i)).collect();
     machine.settle(&colors);
     colors.iter().for_each(|&color| machine.post(color, 400));

@@ -29,7 +29,7 @@ use crate::color::{HashKey, SlotId};
 use crate::policy::head::Newest;
 use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, STEAL_NS, WAKE_NS};
 use crate::policy::worth::Endurance;
-use crate::policy::{Heuristics, Policy};
+use crate::policy::{Policy, Stealing};
 use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::queue::color_queue::State;
 use crate::shared::queue::limits::Limits;
@@ -60,8 +60,9 @@ fn penalized(ns: u64, penalty: u32) -> &'static Handler {
 }
 
 /// All heuristics but these.
-fn without(locality: bool, time_left: bool, penalty: bool) -> Heuristics {
-    Heuristics {
+fn without(locality: bool, time_left: bool, penalty: bool) -> Stealing {
+    Stealing {
+        enabled: true,
         locality: !locality,
         time_left: !time_left,
         penalty: !penalty,
@@ -76,13 +77,17 @@ pub(super) struct Machine {
 
 impl Machine {
     /// All cores share a cache of the first level.
-    pub(super) fn flat(cores: usize, heuristics: Heuristics) -> Machine {
-        Machine::new(Machine::near(cores), true, heuristics)
+    pub(super) fn flat(cores: usize, heuristics: Stealing) -> Machine {
+        Machine::new(Machine::near(cores), heuristics)
     }
 
     /// Nobody steals.
     fn apart(cores: usize) -> Machine {
-        Machine::new(Machine::near(cores), false, Heuristics::ALL)
+        let stealing = Stealing {
+            enabled: false,
+            ..Stealing::ALL
+        };
+        Machine::new(Machine::near(cores), stealing)
     }
 
     fn near(cores: usize) -> Vec<Vec<(usize, Distance)>> {
@@ -90,20 +95,15 @@ impl Machine {
         (0..cores).map(|core| near(core).collect()).collect()
     }
 
-    fn on(topology: &Topology, heuristics: Heuristics) -> Machine {
+    fn on(topology: &Topology, heuristics: Stealing) -> Machine {
         let victims = |core| topology.victims(core);
         Machine::new(
             (0..topology.cores().len()).map(victims).collect(),
-            true,
             heuristics,
         )
     }
 
-    fn new(
-        victims: Vec<Vec<(usize, Distance)>>,
-        stealing: bool,
-        heuristics: Heuristics,
-    ) -> Machine {
+    fn new(victims: Vec<Vec<(usize, Distance)>>, stealing: Stealing) -> Machine {
         let cores = victims.len();
         let numbered = |(core, distance)| (CoreId::of(core), distance);
         let shared = Arc::new(Shared::new(Setup {
@@ -115,7 +115,6 @@ impl Machine {
                 .collect(),
             policy: Policy {
                 stealing,
-                heuristics,
                 batch: BATCH_EVENTS,
                 // Where there are thieves, as if one were always idle.
                 quantum_busy_ns: if cores > 1 { STEAL_NS } else { QUANTUM_BUSY_NS },

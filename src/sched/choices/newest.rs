@@ -12,7 +12,7 @@ fn three_wait(machine: &mut Machine) -> [u64; 3] {
 
 #[test]
 fn the_newest_goes_first_and_thieves_take_the_oldest() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     assert_eq!(machine.step(), Some(a));
     let [x, y] = [10, 11].map(|i| machine.color(0, i));
@@ -28,7 +28,7 @@ fn the_newest_goes_first_and_thieves_take_the_oldest() {
 /// than an event.
 #[test]
 fn others_go_to_the_tail() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     assert_eq!(machine.step(), Some(a));
     let [short, completion] = [10, 11].map(|i| machine.color(0, i));
@@ -44,7 +44,7 @@ fn others_go_to_the_tail() {
 /// Nor with a flush by what is no event.
 #[test]
 fn what_a_reap_flushes_goes_to_the_tail() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [_, b, c] = three_wait(&mut machine);
     machine.end_turns();
     machine.cores[0].current.slot = crate::color::MaybeSlot::NONE;
@@ -57,7 +57,7 @@ fn what_a_reap_flushes_goes_to_the_tail() {
 /// Of a chain of colors that each post to the next one, four follow on one that has waited.
 #[test]
 fn a_chain_lets_others_in() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     let chain: Vec<u64> = (10..21).map(|i| machine.color(0, i)).collect();
     let (mut ran, mut posts) = (Vec::new(), chain.iter());
@@ -89,7 +89,7 @@ fn turns(machine: &mut Machine) -> Vec<u64> {
 #[test]
 fn what_drags_memory_along_goes_on() {
     let queued = |handler| [(handler, 40), (takes(2_000), 1), (takes(2_000), 1)];
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors = machine.busy(0, &queued(penalized(200, 10)));
     let &[a, b, c] = &colors[..] else {
         unreachable!("three were queued");
@@ -99,7 +99,7 @@ fn what_drags_memory_along_goes_on() {
 
     let all_but = [penalized(200, 9), penalized(200, 10), penalized(200, 10)];
     let heuristics = [
-        Heuristics::ALL,
+        Stealing::ALL,
         without(false, true, false),
         without(false, false, true),
     ];
@@ -116,9 +116,9 @@ fn what_drags_memory_along_goes_on() {
 #[test]
 fn what_drags_memory_along_has_whole_quanta() {
     for (handler, heuristics, again) in [
-        (penalized(20, 10), Heuristics::ALL, [120, 30]),
-        (penalized(10, 10), Heuristics::ALL, [240, 60]),
-        (penalized(59, 9), Heuristics::ALL, [0; 2]),
+        (penalized(20, 10), Stealing::ALL, [120, 30]),
+        (penalized(10, 10), Stealing::ALL, [240, 60]),
+        (penalized(59, 9), Stealing::ALL, [0; 2]),
         (penalized(20, 10), without(false, false, true), [0; 2]),
     ] {
         // A quantum is longer where nobody could steal.
@@ -147,7 +147,7 @@ fn what_drags_memory_along_has_whole_quanta() {
 /// Those of one event each have none left.
 #[test]
 fn what_drags_memory_along_shares_a_quantum_at_first() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let colors = machine.busy(0, &[(penalized(120, 10), 1); 3]);
     machine.end_quantum();
     assert_eq!(machine.checked_out(), colors);
@@ -162,7 +162,7 @@ fn who_goes_on_leaves_others_their_turns() {
         (30, true, 20),
         (20, false, 20),
     ] {
-        let mut machine = Machine::flat(1, Heuristics::ALL);
+        let mut machine = Machine::flat(1, Stealing::ALL);
         let (drags, other) = (penalized(ns, 16), takes(ns));
         let handler = |first| if first || all { drags } else { other };
         let queued: Vec<_> = (0..number).map(|i| (handler(i == 0), 4_000)).collect();
@@ -184,7 +184,7 @@ fn who_goes_on_leaves_others_their_turns() {
 /// It goes first when the quantum ends, and not by a flush.
 #[test]
 fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let queued = [(penalized(9, 10), 12), (takes(20), 2), (takes(2_000), 1)];
     let colors = machine.busy(0, &queued);
     let &[a, b, c] = &colors[..] else {
@@ -202,7 +202,7 @@ fn what_a_flush_returns_after_its_turn_goes_to_the_tail() {
 /// What was asked for is no turn that was waited for.
 #[test]
 fn who_hurries_pays_for_nothing() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     hurry(&machine, c);
     let chain: Vec<u64> = (10..16).map(|i| machine.color(0, i)).collect();
@@ -225,7 +225,7 @@ fn who_hurries_pays_for_nothing() {
 /// The first of two that hurry posts: the second has the next turn all the same.
 #[test]
 fn who_hurries_is_not_passed() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     for color in [b, c] {
         hurry(&machine, color);
@@ -242,7 +242,7 @@ fn who_hurries_is_not_passed() {
 
 #[test]
 fn what_the_runtime_does_is_not_passed() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [a, b, c] = three_wait(&mut machine);
     assert_eq!(machine.step(), Some(a));
     let control = Color::control(0);
@@ -260,7 +260,7 @@ fn what_the_runtime_does_is_not_passed() {
 /// the flush returns: it has the next turn.
 #[test]
 fn what_a_flush_returns_is_not_passed() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let queued = machine.busy(0, &[(takes(20), 1); 2]);
     machine.end_quantum();
     assert_eq!(machine.checked_out(), queued);
@@ -274,7 +274,7 @@ fn what_a_flush_returns_is_not_passed() {
 /// As many as are paid for, however many have had their turn.
 #[test]
 fn a_quantum_of_many_turns_pays_for_four() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let short = machine.busy(0, &[(takes(20), 1); 20]);
     machine.end_quantum();
     assert_eq!(machine.checked_out(), short);
@@ -291,7 +291,7 @@ fn a_quantum_of_many_turns_pays_for_four() {
 /// Where the base algorithm steals, and where nobody does, colors have their turns in order.
 #[test]
 fn without_time_left_the_order_stays() {
-    for heuristics in [Heuristics::NONE, without(false, true, false)] {
+    for heuristics in [Stealing::BASE, without(false, true, false)] {
         let mut machine = Machine::flat(2, heuristics);
         let [a, b, c] = three_wait(&mut machine);
         assert_eq!(machine.step(), Some(a));

@@ -12,7 +12,7 @@ use crate::shared::remote::wishes;
 
 #[test]
 fn the_deepest_colors_are_found_wherever_their_events_are() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     // The later the deeper, two by two; more of them than are kept at a time.
     let colors: Vec<u64> = (0..100).map(|i| machine.color(0, i)).collect();
     for (i, &color) in colors.iter().enumerate() {
@@ -38,7 +38,7 @@ fn the_deepest_colors_are_found_wherever_their_events_are() {
     let expected = [(both, 110, 0, false), (mailed, 60, 0, false), queued(98)];
     assert_eq!(found(&machine, 3), expected);
     // Taken to be run: nobody sees which color it is.
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     (0..3).for_each(|_| machine.post(colors[0], 20));
     machine.cores[0].exchange::<false>();
     assert_eq!(found(&machine, 3), [(None, 3, 0, true)]);
@@ -46,7 +46,7 @@ fn the_deepest_colors_are_found_wherever_their_events_are() {
 
 #[test]
 fn each_handler_has_its_events_counted() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let counts = |machine: &Machine| {
         let all = machine.shared.profiles.iter().skip(ProfileId::FIRST);
         let of = |profile| machine.shared.cores[0].counts.of(profile).events.get();
@@ -91,7 +91,7 @@ fn each_handler_has_its_events_counted() {
 #[test]
 fn a_core_is_called_by_mail_and_by_what_is_queued() {
     for queued in [false, true] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         assert!(!machine.cores[0].is_called());
         let color = machine.color(0, 0);
         if queued {
@@ -117,7 +117,7 @@ impl Machine {
 
 #[test]
 fn a_foreign_post_calls_its_core_or_somebody_for_it() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let rings = [0, 1].map(|core| machine.hang(CoreId::of(core)));
     let rung = || rings.each_ref().map(|rings| rings.load(Ordering::Relaxed));
     let mut maker = Maker::new(&machine.shared.depot);
@@ -148,7 +148,7 @@ fn a_foreign_post_calls_its_core_or_somebody_for_it() {
 
 #[test]
 fn a_color_that_is_to_be_placed_has_its_core_called() {
-    let machine = Machine::flat(2, Heuristics::ALL);
+    let machine = Machine::flat(2, Stealing::ALL);
     let rings = machine.hang(CoreId::of(0));
     assert!(machine.shared.cores[0].pokes.park());
     let color = Color::from(machine.color(0, 0));
@@ -177,7 +177,7 @@ fn a_color_that_is_to_be_placed_has_its_core_called() {
 
 #[test]
 fn the_watchdog_is_called_if_it_sleeps() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let rings = machine.hang(machine.shared.idle.bells.watchdog());
     let rung = || rings.load(Ordering::Relaxed);
     machine.cores[0].become_busy();

@@ -81,7 +81,7 @@ fn many_colors_are_passed_on_in_rounds() {
 /// It neither searches nor levels, takes over nothing, and counts for none that sleeps.
 #[test]
 fn a_retired_core_takes_nothing() {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     machine.cores[2].search.levelling = Some(0);
     machine.sleep(1);
     working(&mut machine, 2);
@@ -106,7 +106,7 @@ fn a_retired_core_takes_nothing() {
 /// Whoever made work known has woken nobody, because a core searched that is retired since.
 #[test]
 fn who_is_retired_while_it_searches_wakes_another() {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     assert!(!machine.cores[3].steal());
     assert!(machine.cores[3].search.is_counted());
     machine.sleep(1);
@@ -123,7 +123,7 @@ fn who_is_retired_while_it_searches_wakes_another() {
 
 #[test]
 fn who_sleeps_knows_of_each_change() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     assert!(!machine.cores[1].anything_to_do());
     assert!(machine.shared.working.set(1));
     assert!(machine.cores[1].anything_to_do() && machine.cores[0].anything_to_do());

@@ -59,7 +59,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
         ),
     ];
     let ends = |prepare: Prepare<'_>, state, searching, found, asleep| {
-        let mut machine = Machine::flat(4, Heuristics::ALL);
+        let mut machine = Machine::flat(4, Stealing::ALL);
         prepare(&mut machine);
         if asleep {
             machine.sleep(3);
@@ -93,7 +93,7 @@ fn the_last_to_find_something_wakes_another_if_there_is_more() {
 
 #[test]
 fn who_has_slept_looks_for_more_once_it_runs_something() {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     assert_eq!(machine.cores[1].search.state, Searching::No);
     machine.cores[1].rise();
     assert_eq!(machine.cores[1].search.state, Searching::Risen);
@@ -109,7 +109,7 @@ fn who_has_slept_looks_for_more_once_it_runs_something() {
 
 #[test]
 fn who_has_slept_wakes_one_only() {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     machine.sleep(2);
     machine.sleep(3);
     machine.cores[1].rise();
@@ -135,7 +135,7 @@ fn nobody_looks_for_more_where_nobody_steals() {
 /// A thief that has taken several has some that wait: a quantum like any other begins.
 #[test]
 fn a_thief_that_took_more_than_it_runs_is_busy() {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     machine.busy(0, &[(takes(20_000), 1); 6]);
     machine.cores[1].rise();
     machine.sleep(2);
@@ -148,7 +148,7 @@ fn a_thief_that_took_more_than_it_runs_is_busy() {
 #[test]
 fn a_victim_that_sleeps_is_woken_for_what_is_left() {
     for (colors, left) in [(1, false), (2, true)] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         machine.busy(0, &vec![(takes(20_000), 1); colors]);
         assert!(machine.shared.cores[0].pokes.park());
         assert_eq!(machine.steal(1).len(), 1);
@@ -159,7 +159,7 @@ fn a_victim_that_sleeps_is_woken_for_what_is_left() {
 
 #[test]
 fn mail_of_a_victim_is_stolen_too() {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     machine.busy(0, &[]);
     machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 5);
@@ -174,7 +174,7 @@ fn mail_of_a_victim_is_stolen_too() {
 /// What it finds there is another's, who sleeps.
 #[test]
 fn a_thief_in_vain_rings_for_what_it_forwards() {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     machine.shared.cores[0].progress.set_long(true);
     let color = machine.color(0, 0);
     post(&mut machine.cores[3], takes(20), color);
@@ -191,7 +191,7 @@ fn a_thief_in_vain_rings_for_what_it_forwards() {
 /// Its own mail that other thieves left, too.
 #[test]
 fn a_thief_takes_the_mail_that_was_left() {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     machine.busy(2, &[(takes(20_000), 1); 4]);
     let mailed = machine.color(1, 0);
     // Checked out when its mail was found.
@@ -219,7 +219,7 @@ fn a_thief_takes_the_mail_that_was_left() {
 #[test]
 fn a_core_levels_with_a_victim_that_has_more() {
     let level = |ours: usize, theirs: usize, sleeper: bool| {
-        let mut machine = Machine::flat(4, Heuristics::ALL);
+        let mut machine = Machine::flat(4, Stealing::ALL);
         machine.lasting(1, &vec![(takes(20), 1); ours]);
         machine.lasting(0, &vec![(takes(20), 1); theirs]);
         if sleeper {
@@ -244,7 +244,7 @@ fn a_core_levels_with_a_victim_that_has_more() {
 
 #[test]
 fn a_core_does_not_sleep_on_work() {
-    let machine = || Machine::flat(2, Heuristics::ALL);
+    let machine = || Machine::flat(2, Stealing::ALL);
     assert!(!machine().cores[1].anything_to_do());
     // Its own posts, its mail, what is queued, and what others have.
     let mut posted = machine();
@@ -260,7 +260,7 @@ fn a_core_does_not_sleep_on_work() {
     busy.busy(0, &[(takes(20_000), 1)]);
     assert!(busy.cores[1].anything_to_do());
     // One that is alone.
-    let mut alone = Machine::flat(1, Heuristics::ALL);
+    let mut alone = Machine::flat(1, Stealing::ALL);
     assert!(!alone.cores[0].anything_to_do());
     alone.post(3, 20);
     assert!(alone.cores[0].anything_to_do());
@@ -276,7 +276,7 @@ fn compare_with(machine: &Machine, search: &mut Search) -> Option<usize> {
 /// One that has fewer takes one, and 2 ms later it may be the other's turn.
 #[test]
 fn colors_that_last_change_sides_where_they_cannot_be_shared_evenly() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.lasting(0, &[(takes(20), 1); 2]);
     machine.lasting(1, &[(takes(20), 1); 3]);
     let mut search = Search::new(1);
@@ -306,7 +306,7 @@ fn colors_that_last_change_sides_where_they_cannot_be_shared_evenly() {
         (4, 6, true),
         (40, 50, false),
     ] {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         machine.lasting(0, &vec![(takes(20), 1); ours]);
         machine.lasting(1, &vec![(takes(20), 1); theirs]);
         let found = compare_with(&machine, &mut Search::new(1));
@@ -317,7 +317,7 @@ fn colors_that_last_change_sides_where_they_cannot_be_shared_evenly() {
 /// One after the other, and all of them every 2 ms.
 #[test]
 fn a_core_compares_itself_with_each_victim_in_turn() {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     let mut search = Search::new(3);
     let looks = |machine: &Machine, search: &mut Search| {
         let before = search.compared;
@@ -342,6 +342,6 @@ fn a_core_compares_itself_with_each_victim_in_turn() {
     let rank = victims.iter().position(|&core| core == 2).unwrap();
     (0..rank).for_each(|_| assert_eq!(looks(&machine, &mut search).1, None));
     assert_eq!(looks(&machine, &mut search), (rank, Some(rank), rank));
-    let alone = Machine::flat(1, Heuristics::ALL);
+    let alone = Machine::flat(1, Stealing::ALL);
     assert_eq!(compare_with(&alone, &mut Search::new(0)), None);
 }

@@ -4,11 +4,7 @@ use super::*;
 
 /// Core 1 of two sleeps; core 0 has been made ready, and posts an event that takes so long to a
 /// color of core 1. Whether core 0 is its owner now, and how many bells it has rung.
-fn posts(
-    heuristics: Option<Heuristics>,
-    takes_ns: u64,
-    ready: impl Fn(&mut Machine),
-) -> (bool, u64) {
+fn posts(heuristics: Option<Stealing>, takes_ns: u64, ready: impl Fn(&mut Machine)) -> (bool, u64) {
     let mut machine = match heuristics {
         Some(heuristics) => Machine::flat(2, heuristics),
         None => Machine::apart(2),
@@ -34,15 +30,15 @@ const WOKEN: (bool, u64) = (false, 1);
 #[test]
 fn a_short_event_for_a_sleeper_is_run_by_who_posts_it() {
     let ready = |_: &mut Machine| ();
-    assert_eq!(posts(Some(Heuristics::ALL), 100, ready), TAKEN);
-    assert_eq!(posts(Some(Heuristics::ALL), WAKE_COST_NS - 1, ready), TAKEN);
-    assert_eq!(posts(Some(Heuristics::ALL), WAKE_COST_NS, ready), WOKEN);
+    assert_eq!(posts(Some(Stealing::ALL), 100, ready), TAKEN);
+    assert_eq!(posts(Some(Stealing::ALL), WAKE_COST_NS - 1, ready), TAKEN);
+    assert_eq!(posts(Some(Stealing::ALL), WAKE_COST_NS, ready), WOKEN);
 }
 
 #[test]
 fn who_has_enough_to_do_wakes_the_owner() {
     let has = |ns: u64| {
-        posts(Some(Heuristics::ALL), 1_000, move |machine| {
+        posts(Some(Stealing::ALL), 1_000, move |machine| {
             let color = machine.color(0, 0);
             machine.post(color, ns);
             // Queued, and not checked out.
@@ -57,7 +53,7 @@ fn who_has_enough_to_do_wakes_the_owner() {
 #[test]
 fn who_is_inside_a_long_event_wakes_the_owner() {
     let long = |machine: &mut Machine| machine.shared.cores[0].progress.set_long(true);
-    assert_eq!(posts(Some(Heuristics::ALL), 100, long), WOKEN);
+    assert_eq!(posts(Some(Stealing::ALL), 100, long), WOKEN);
 }
 
 /// The program wants it there; also if it was there already.
@@ -67,7 +63,7 @@ fn what_was_placed_wakes_its_core() {
         let color = machine.color(1, 0);
         crate::shared::remote::wishes::place(&machine.shared, color.into(), 1);
     };
-    assert_eq!(posts(Some(Heuristics::ALL), 100, placed), WOKEN);
+    assert_eq!(posts(Some(Stealing::ALL), 100, placed), WOKEN);
 }
 
 #[test]
@@ -76,13 +72,13 @@ fn the_owner_is_awake() {
         machine.shared.idle.sleepers.clear(CoreId::of(1));
         assert!(machine.shared.cores[1].pokes.unpark());
     };
-    assert_eq!(posts(Some(Heuristics::ALL), 100, awake), (false, 0));
+    assert_eq!(posts(Some(Stealing::ALL), 100, awake), (false, 0));
 }
 
 /// Somebody else is at work there.
 #[test]
 fn the_owner_s_lock_is_only_tried() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let color = machine.color(1, 0);
     let shared = Arc::clone(&machine.shared);
     shared.idle.sleepers.set(CoreId::of(1));
@@ -99,7 +95,7 @@ fn without_time_left_or_stealing_colors_stay() {
     let ready = |_: &mut Machine| ();
     for heuristics in [
         None,
-        Some(Heuristics::NONE),
+        Some(Stealing::BASE),
         Some(without(false, true, false)),
     ] {
         assert_eq!(posts(heuristics, 100, ready), WOKEN, "{heuristics:?}");
@@ -110,7 +106,7 @@ fn without_time_left_or_stealing_colors_stay() {
 /// and so does a control color.
 #[test]
 fn what_is_queued_there_and_control_colors_stay() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let color = machine.color(1, 0);
     post(&mut machine.cores[1], takes(100), color);
     machine.cores[1].flush();

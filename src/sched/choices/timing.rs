@@ -8,7 +8,7 @@ const LONG_NS: u64 = 30_000;
 impl Machine {
     /// Core 0 has `count` colors with an event each, and nothing else.
     fn with_colors(count: usize) -> (Machine, Vec<u64>) {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         machine.cores[0].become_busy();
         let colors: Vec<u64> = (0..count).map(|i| machine.color(0, i)).collect();
         colors.iter().for_each(|&color| machine.post(color, 1));
@@ -35,7 +35,7 @@ impl Machine {
 #[test]
 fn a_batch_is_longer_while_nobody_waits() {
     let events = |takes_ns, others: &[u64]| {
-        let mut machine = Machine::flat(2, Heuristics::ALL);
+        let mut machine = Machine::flat(2, Stealing::ALL);
         let color = machine.color(0, 0);
         (0..300).for_each(|_| machine.post(color, takes_ns));
         for (i, &takes_ns) in others.iter().enumerate() {
@@ -219,7 +219,7 @@ fn after_a_long_event_a_core_is_not_busy() {
 #[test]
 fn the_more_cores_the_fewer_runs_each_records() {
     for (cores, recorded) in [(1, 1_500..1_601), (2, 720..880), (8, 160..240)] {
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let mut machine = Machine::flat(cores, Stealing::ALL);
         let (color, handler) = (machine.color(0, 0), takes(6_000));
         let mut run = |ns, times| {
             for _ in 0..times {
@@ -245,7 +245,7 @@ fn the_more_cores_the_fewer_runs_each_records() {
 /// Before an event that is known to be long: what waits is published, and somebody is woken for it.
 #[test]
 fn before_a_long_event_what_waits_is_published() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let [short, long] = [0, 1].map(|i| machine.color(0, i));
     machine.post(long, LONG_NS);
     machine.cores[0].exchange::<false>();
@@ -387,7 +387,7 @@ fn before_a_long_event_somebody_is_woken_for_what_waits() {
         );
     }
     // Nobody could come.
-    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let mut machine = Machine::flat(1, Stealing::ALL);
     let color = machine.color(0, 0);
     machine.begin(color, WAKE_COST_NS);
     assert_eq!(machine.cores[0].own.stats.wakes.get(), 0);

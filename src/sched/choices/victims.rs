@@ -16,7 +16,7 @@ fn the_nearest_victim_goes_first() {
                 &order[order.len() / 2..],
                 &order[order.len() - 1..],
             ] {
-                let mut machine = Machine::on(&topology, Heuristics::ALL);
+                let mut machine = Machine::on(&topology, Stealing::ALL);
                 let mut colors = vec![Vec::new(); cores];
                 // The farther the more: the fullest is the farthest.
                 for (i, &victim) in have.iter().enumerate() {
@@ -37,7 +37,7 @@ fn the_nearest_victim_goes_first() {
 fn without_locality_the_fullest_goes_first_and_then_the_next_numbers() {
     for topology in machines() {
         let cores = topology.cores().len();
-        for heuristics in [Heuristics::NONE, without(true, false, false)] {
+        for heuristics in [Stealing::BASE, without(true, false, false)] {
             let mut machine = Machine::on(&topology, heuristics);
             let thief = cores / 2 - 1;
             let others = (0..cores).filter(|&core| core != thief);
@@ -52,7 +52,7 @@ fn without_locality_the_fullest_goes_first_and_then_the_next_numbers() {
                 colors[cores - 1].contains(&stolen[0]),
                 "{cores} cores: {stolen:?}"
             );
-            if heuristics != Heuristics::NONE {
+            if heuristics != Stealing::BASE {
                 continue;
             }
             // The fullest has nothing that may go: after the last number comes the first.
@@ -77,8 +77,7 @@ fn a_victim_is_worth_a_visit_from_the_steal_cost_of_its_distance_on() {
         let victims = |near, far: usize| vec![(near, NEAR), (far, FAR), (far + 1, FAR)];
         let machine = Machine::new(
             vec![victims(1, 2), victims(0, 2), victims(3, 0), victims(2, 0)],
-            true,
-            Heuristics::ALL,
+            Stealing::ALL,
         );
         machine.cost(NEAR, 1_000);
         machine.cost(FAR, 5_000);
@@ -113,7 +112,7 @@ fn without_time_left_anything_is_worth_it() {
     let mut machine = Machine::flat(2, without(false, true, false));
     let colors = machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
     assert_eq!(machine.steal(1), colors[..1]);
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.busy(0, &[(takes(20), 1), (takes(20), 1)]);
     assert!(machine.steal(1).is_empty());
 }
@@ -121,7 +120,7 @@ fn without_time_left_anything_is_worth_it() {
 #[test]
 fn at_most_half_of_the_cores_search() {
     for cores in [2, 3, 8, 128] {
-        let mut machine = Machine::flat(cores, Heuristics::ALL);
+        let mut machine = Machine::flat(cores, Stealing::ALL);
         for core in &mut machine.cores {
             assert!(!core.steal());
         }
@@ -147,7 +146,7 @@ fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
                 (5_000, false, true),
                 (5_000, true, false),
             ] {
-                let mut machine = Machine::flat(cores, Heuristics::ALL);
+                let mut machine = Machine::flat(cores, Stealing::ALL);
                 for core in sleeper..cores {
                     let core = &machine.shared.cores[core];
                     assert!(core.pokes.park());
@@ -173,7 +172,7 @@ fn the_nearest_sleeper_is_woken_if_the_work_is_worth_it_and_nobody_searches() {
 
 #[test]
 fn a_thief_measures_what_its_steals_cost_for_each_color() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     machine.busy(0, &[(takes(20_000), 1), (takes(20_000), 1)]);
     assert_eq!(machine.steal(1).len(), 1);
     let cost_ns = machine.shared.cores[1].steal_costs.ns(Distance::SharedL1);

@@ -6,7 +6,7 @@ use crate::shared::idle::{Why, notify};
 
 /// Whose bells are rung, of four cores, of which core 0 has something to steal.
 fn rung(asleep: &[usize], wake: impl Fn(&mut Machine, &mut Vec<CoreId>)) -> Vec<usize> {
-    let mut machine = Machine::flat(4, Heuristics::ALL);
+    let mut machine = Machine::flat(4, Stealing::ALL);
     machine.busy(0, &[(takes(20), 1)]);
     for &core in asleep {
         machine.sleep(core);
@@ -71,7 +71,7 @@ fn who_was_woken_already_is_not_woken_again() {
 
 #[test]
 fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
-    let mut machine = Machine::flat(3, Heuristics::ALL);
+    let mut machine = Machine::flat(3, Stealing::ALL);
     machine.shared.cores[1].progress.set_long(true);
     machine.sleep(2);
     let color = machine.color(1, 0);
@@ -84,7 +84,7 @@ fn a_post_to_a_core_in_a_long_handler_wakes_somebody_for_it() {
 /// A thief that watches sees that something else runs.
 #[test]
 fn a_long_handler_counts_as_progress() {
-    let machine = Machine::flat(2, Heuristics::ALL);
+    let machine = Machine::flat(2, Stealing::ALL);
     let progress = &machine.shared.cores[0].progress;
     let turns = progress.turns();
     progress.set_long(true);
@@ -97,8 +97,8 @@ fn a_long_handler_counts_as_progress() {
 fn a_single_color_is_not_advertised_where_it_may_not_go() {
     for (heuristics, cores, worth_ns) in [
         (without(false, true, false), 2, [0, u64::MAX]),
-        (Heuristics::ALL, 2, [20_000, 40_000]),
-        (Heuristics::ALL, 1, [0, 0]),
+        (Stealing::ALL, 2, [20_000, 40_000]),
+        (Stealing::ALL, 1, [0, 0]),
     ] {
         for (colors, worth_ns) in [1, 2].into_iter().zip(worth_ns) {
             let mut machine = Machine::flat(cores, heuristics);

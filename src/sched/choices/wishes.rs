@@ -21,7 +21,7 @@ fn counts(machine: &Machine) -> (u64, u64) {
 
 #[test]
 fn who_hurries_has_the_next_turns_in_the_order_of_asking() {
-    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let mut machine = Machine::flat(1, Stealing::ALL);
     let queued = machine.busy(0, &[(takes(20), 1); 6]);
     hurry(&machine, queued[4]);
     hurry(&machine, queued[2]);
@@ -60,7 +60,7 @@ fn what_is_left_after_the_turn_waits_like_any_other() {
 /// A color that has nothing to do: the wish is gone.
 #[test]
 fn a_wish_for_a_color_without_events_is_not_kept() {
-    let mut machine = Machine::flat(1, Heuristics::ALL);
+    let mut machine = Machine::flat(1, Stealing::ALL);
     let [a, b] = [0, 1].map(|i| machine.color(0, i));
     hurry(&machine, b);
     assert!(next(&mut machine).is_empty());
@@ -127,7 +127,7 @@ fn of_more_wishes_than_are_granted_the_first_ones_are() {
 /// A thief takes it first, too; and it keeps its place in its band if there is none to be had.
 #[test]
 fn who_hurries_is_stolen_first() {
-    let mut machine = Machine::flat(2, Heuristics::ALL);
+    let mut machine = Machine::flat(2, Stealing::ALL);
     let queued = machine.busy(0, &[(takes(30_000), 1); 6]);
     hurry(&machine, queued[4]);
     take_mail(

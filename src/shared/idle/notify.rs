@@ -64,7 +64,7 @@ impl Why {
 #[inline(never)]
 pub(crate) fn notify(shared: &Shared, core: CoreId, reason: Why, bells: &mut Vec<CoreId>) -> bool {
     let (idle, own) = (&shared.idle, shared.core(core));
-    let steals = shared.policy.stealing;
+    let steals = shared.policy.stealing.enabled;
     let is_due = match reason {
         Why::Mail { by } => {
             steals

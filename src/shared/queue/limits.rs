@@ -38,7 +38,7 @@ impl Limits {
     pub(crate) fn quantum_ns(&self, shared: &Shared) -> u32 {
         // In models both are the same, and which core is idle would only add to what there is to
         // explore.
-        let idle = cfg!(loom) || shared.policy.stealing && shared.idle.any();
+        let idle = cfg!(loom) || shared.policy.stealing.enabled && shared.idle.any();
         self.quantum.ns(idle)
     }
 }

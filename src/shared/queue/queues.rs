@@ -70,15 +70,14 @@ mod tests {
     use super::*;
     use crate::color::{ColorMap, HashKey};
     use crate::policy::numbers::QUANTUM_BUSY_NS;
-    use crate::policy::{Heuristics, Policy};
+    use crate::policy::{Policy, Stealing};
 
     /// What is worth stealing, the events besides, and for each color of its own that lasts as much
     /// as is counted.
     #[test]
     fn the_load_is_what_a_thief_could_do() {
         let policy = Policy {
-            stealing: true,
-            heuristics: Heuristics::ALL,
+            stealing: Stealing::ALL,
             batch: 10,
             quantum_busy_ns: QUANTUM_BUSY_NS,
         };

@@ -84,5 +84,5 @@ pub(super) fn serve_by_epoll(workers: usize) -> Result<()> {
 
 /// Without stealing: connections stay on their cores.
 pub(super) fn serve_without_stealing(workers: usize) -> Result<()> {
-    serve_as(Runtime::builder().stealing(Stealing::Off), workers)
+    serve_as(Runtime::builder().stealing(Stealing::OFF), workers)
 }
