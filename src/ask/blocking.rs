@@ -285,8 +285,8 @@ impl Poster {
     /// before the run begins with it.
     ///
     /// # Errors
-    /// As [`Cx::try_blocking`]; [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked
-    /// to stop.
+    /// As [`Cx::try_blocking`]; [`Reason::Ended`](crate::Reason::Ended) as
+    /// [`Post::try_post`](crate::Post::try_post) says it.
     pub fn try_blocking<T, W>(&self, work: W) -> Result<JoinHandle<T>, Rejected<W>>
     where
         W: FnOnce() -> T + Send + 'static,

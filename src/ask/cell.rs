@@ -68,11 +68,7 @@ enum Waiter<T> {
     None,
     /// On the condition variable.
     Thread,
-    /// `stays`: polled in an event of the runtime that settles the cell.
-    Task {
-        waker: Waker,
-        stays: bool,
-    },
+    Task(Waker),
     /// `stays`: an event of that runtime, which is posted by the event that settles the cell.
     Deliver {
         deliver: Deliver<T>,
@@ -141,15 +137,13 @@ impl<T> JoinCell<T> {
         }
     }
 
-    /// Whether the result may leave the runtime: to a thread, say, whose posts must not come before
-    /// those of the event that settles the cell.
+    /// Whether the result may be seen before the event that it becomes: by a thread, or by a task
+    /// that has been woken by something else. Its posts must not come before those of the event that
+    /// settles the cell.
     fn leaves(&self) -> bool {
         let stays = matches!(
             self.state().phase,
-            Phase::Detached
-                | Phase::Open(
-                    Waiter::Deliver { stays: true, .. } | Waiter::Task { stays: true, .. }
-                )
+            Phase::Detached | Phase::Open(Waiter::Deliver { stays: true, .. })
         );
         !stays
     }
@@ -202,7 +196,7 @@ impl<T> JoinCell<T> {
         self.settled.store(true, Ordering::Release);
         drop(state);
         match waiter {
-            Waiter::Task { waker, .. } => waker.wake(),
+            Waiter::Task(waker) => waker.wake(),
             // A system call, whether or not a thread sleeps: so only if one may.
             Waiter::Thread => self.settles.notify_all(),
             Waiter::None | Waiter::Deliver { .. } => {}
@@ -275,12 +269,12 @@ impl<T> JoinCell<T> {
 
     /// The result, or `waker` is woken when it comes. `stays`: polled in an event of the runtime
     /// that settles the cell.
-    pub(super) fn poll(&self, waker: Waker, stays: bool) -> Poll<Result<T, JoinError>> {
+    pub(super) fn poll(&self, waker: Waker) -> Poll<Result<T, JoinError>> {
         let mut state = self.state();
         if state.is_settled() && !fault("polled without a second look") {
             return Poll::Ready(state.take());
         }
-        let before = replace(&mut state.phase, Phase::Open(Waiter::Task { waker, stays }));
+        let before = replace(&mut state.phase, Phase::Open(Waiter::Task(waker)));
         drop(state);
         drop(before);
         Poll::Pending

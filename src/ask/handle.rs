@@ -4,7 +4,6 @@ use super::cell::{JoinCell, Joined};
 use crate::Cx;
 use crate::callback::Callback;
 use crate::event::node::is_boxed;
-use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::worker;
@@ -300,10 +299,7 @@ impl<T: Send + 'static> Future for JoinHandle<T> {
         }
         // A waker's code is the user's: cloned before the lock, dropped after it.
         let waker = cx.waker().clone();
-        // A task that is woken there posts behind the posts of the event that settles the cell.
-        let runtime = std::ptr::without_provenance::<Inner>(this.runtime);
-        let stays = worker::lend_current(runtime, (), |_worker, ()| ()).is_ok();
-        cell.poll(waker, stays)
+        cell.poll(waker)
     }
 }
 
