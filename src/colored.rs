@@ -236,8 +236,9 @@ impl<T: Send + 'static> Colored<T> {
     /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is poisoned.
     ///
     /// # Panics
-    /// With a [`Cx`]: at the builder's limit of queued events; and if the state is of another
-    /// runtime that has ended. [`try_post`](Self::try_post) or a `Poster` tell instead.
+    /// As [`Cx::post`]. If the state is of another runtime: at that one's limit of queued events,
+    /// which has no reserve for others, and if it has ended. [`try_post`](Self::try_post) gives `f`
+    /// back instead.
     #[track_caller]
     pub fn post<F>(&self, cx: &Cx, f: F)
     where

@@ -335,3 +335,43 @@ fn a_client_is_answered_though_the_stop_came_first() {
     assert_eq!(answer, b"answer");
     run.join().unwrap().unwrap();
 }
+
+/// A timer's handle keeps nothing, whoever has set it.
+#[test]
+fn a_timer_of_a_strong_poster_keeps_nothing() {
+    let _bound = Bound::new("a_timer_of_a_strong_poster");
+    let runtime = cores(1).exit_when_idle(true).build().unwrap();
+    let strong = runtime.poster().strong().unwrap();
+    let tick = Callback::anonymous(Color::from(1), |_cx| ());
+    let timer = strong.timer(Duration::from_millis(1), tick).unwrap();
+    drop(strong);
+    runtime.run(|_cx| ()).unwrap();
+    drop(timer);
+}
+
+/// Events of several states, by a strong poster, after the stop; and none after the end.
+#[test]
+fn several_states_are_had_after_the_stop() {
+    let _bound = Bound::new("several_states_are_had");
+    let runtime = cores(2).drain_deadline(LONG).build().unwrap();
+    let (weak, strong) = (runtime.poster(), runtime.poster().strong().unwrap());
+    let states = [1, 2].map(|color| Colored::new(&weak, Color::from(color), color));
+    let after = weak.clone();
+    let thread = std::thread::spawn(move || {
+        eventually("the stop", || {
+            weak.try_post(Color::from(3), |_cx| ()).is_err()
+        });
+        let [a, b] = &states;
+        let refused = weak.try_with_all([a, b], |_, _cx| ()).unwrap_err();
+        assert_eq!(refused.reason, Reason::Ended);
+        let mut sum = strong.try_ask_all([a, b], |[a, b], _cx| *a + *b).unwrap();
+        assert_eq!(sum.recv(), Ok(3));
+        let mut sum = strong
+            .try_ask_read_all([a, b], |[a, b], _cx| *a + *b)
+            .unwrap();
+        assert_eq!(sum.recv(), Ok(3));
+    });
+    runtime.run(|cx| cx.stop()).unwrap();
+    thread.join().unwrap();
+    assert_eq!(after.strong().unwrap_err(), Reason::Ended);
+}

@@ -186,6 +186,37 @@ fn a_handler_goes_beyond_the_limit_in_every_way() {
     assert_eq!(ran.load(Ordering::Relaxed), expected);
 }
 
+/// A refusal that drops something which panics leaves the limit as it was.
+#[test]
+fn a_panic_at_the_limit_leaves_the_limit() {
+    let _bound = Bound::new("a_panic_at_the_limit");
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "planted");
+        }
+    }
+    let other = cores(1).build().unwrap();
+    let gone = Colored::new(&other.poster(), Color::from(1), 0);
+    drop(other);
+    let mut simulation = cores(1)
+        .events_max(100)
+        .on_panic(OnPanic::DropEvent)
+        .exit_when_idle(true)
+        .simulate(1)
+        .unwrap();
+    simulation
+        .run(move |cx| {
+            let full = |cx: &Cx| cx.try_post(Color::from(2), |_cx| ()).is_err();
+            while !full(cx) {}
+            let bomb = Bomb;
+            let post = std::panic::AssertUnwindSafe(|| gone.post(cx, move |_, _cx| drop(bomb)));
+            assert!(std::panic::catch_unwind(post).is_err());
+            assert!(full(cx));
+        })
+        .unwrap();
+}
+
 /// Of a small limit the reserve is 64 events, of a large one an eighth.
 #[test]
 fn the_reserve_beyond_the_limit_has_a_limit() {

@@ -81,9 +81,18 @@ impl Cx {
     /// and panics if it is refused all the same.
     #[track_caller]
     pub(crate) fn surely<T, F>(&self, post: impl FnOnce() -> Result<T, Rejected<F>>) -> T {
+        struct Beyond<'a>(&'a Cx, bool);
+        // What is dropped by a refusal may panic.
+        impl Drop for Beyond<'_> {
+            fn drop(&mut self) {
+                let Beyond(cx, before) = *self;
+                cx.lend(|worker| worker.core.set_beyond(before));
+            }
+        }
         let before = self.lend(|worker| worker.core.set_beyond(true));
+        let beyond = Beyond(self, before);
         let posted = post();
-        self.lend(|worker| worker.core.set_beyond(before));
+        drop(beyond);
         match posted {
             Ok(posted) => posted,
             Err(refused) => refuse(refused),
@@ -480,10 +489,9 @@ fn refuse<F>(refused: Rejected<F>) -> ! {
                 "the runtime of the state has ended or is ending: a method with `try_` would tell"
             )
         }
-        Reason::Full => panic!(
-            "the runtime's limit of queued events is reached, and the reserve beyond it used up \
-             (Builder::events_max)"
-        ),
+        Reason::Full => {
+            panic!("the runtime's limit of queued events is reached (Builder::events_max)")
+        }
         reason => panic!("{reason}"),
     }
 }

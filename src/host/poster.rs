@@ -140,7 +140,7 @@ impl Poster {
     /// # Errors
     /// [`Reason::Ended`](crate::Reason::Ended) if the run has ended.
     pub fn strong(&self) -> Result<Poster, Reason> {
-        if self.is_strong || is_inside(&self.inner) {
+        if is_inside(&self.inner) {
             self.inner.quiesce.keep_alive();
         } else if !self.inner.quiesce.keep_alive_from_outside() {
             return Err(Reason::Ended);
@@ -306,6 +306,7 @@ impl Poster {
     pub(crate) fn post_together<F, A: Arrive>(
         &self,
         handler: Option<&'static Handler>,
+        until: Until,
         colors: &[Color],
         f: F,
         wrap: impl FnOnce(F) -> Arc<A>,
@@ -319,13 +320,13 @@ impl Poster {
             Err(elsewhere) => elsewhere,
         };
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
-        if quiesce.refuses(Until::Stop) {
+        if quiesce.refuses(until) {
             return Err(Rejected {
                 reason: Reason::Ended,
                 value: f,
             });
         }
-        let count = || quiesce.foreign_post(Until::Stop);
+        let count = || quiesce.foreign_post(until);
         let make = |maker: &mut Maker| shared.make_together(maker, handler, colors, f, wrap, count);
         match shared.foreign.with(make) {
             Ok(events) => {

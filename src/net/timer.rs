@@ -586,7 +586,8 @@ impl Poster {
     /// callback's color is now, by an event of that core, and `after` begins when that runs.
     ///
     /// # Errors
-    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop, [`Reason::Full`](crate::Reason::Full) at the
+    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop (by a strong poster
+    /// a timer can still be set then, but does not fire: its callback is dropped), [`Reason::Full`](crate::Reason::Full) at the
     /// builder's limit of queued events. Both give the callback back.
     ///
     /// ```
@@ -606,7 +607,10 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let (timer, core) = (Timer::new(self.clone()), self.core_of(callback.color));
+        let (timer, core) = (
+            Timer::new(Poster::of(&self.inner)),
+            self.core_of(callback.color),
+        );
         let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
         self.post_wrapped(None, control(core), callback, wrap)?;
@@ -647,7 +651,10 @@ impl Poster {
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
         let every_ns = period_ns(every);
-        let (timer, core) = (Timer::new(self.clone()), self.core_of(callback.color));
+        let (timer, core) = (
+            Timer::new(Poster::of(&self.inner)),
+            self.core_of(callback.color),
+        );
         let its = Arc::clone(&timer.place);
         let wrap = |callback| move |cx: &mut Cx| Repeating::begin(cx, every_ns, its, callback);
         self.post_wrapped(None, control(core), callback, wrap)?;

@@ -190,7 +190,7 @@ pub enum RunError {
     Deadline {
         /// Events that were queued and not run.
         events_left: u64,
-        /// Strong [`Poster`]s that there were at the deadline.
+        /// Strong [`Poster`]s that there were at the deadline; blocking work has one each.
         strong_posters_left: u64,
         /// Tasks that waited; see [`Cx::spawn`](crate::Cx::spawn).
         tasks_left: u64,

@@ -26,6 +26,7 @@ use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
+use crate::post::{Post, until_of};
 use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
@@ -124,6 +125,8 @@ struct Target<H> {
     /// The handler of the first state whose handle has one ([`Colored::via`](crate::Colored::via)).
     handler: Option<&'static Handler>,
     inner: Arc<Inner>,
+    /// When the runtime refuses it.
+    until: Until,
     states: StatesByColor,
 }
 
@@ -168,7 +171,14 @@ enum IfPoisoned {
 
 impl<H: Handles> Target<H> {
     /// Of states that can be had together.
-    fn of(states: impl ToHandles<Handles = H>, poisoned: IfPoisoned) -> Result<Target<H>, Reason> {
+    fn of<P>(
+        by: &P,
+        states: impl ToHandles<Handles = H>,
+        poisoned: IfPoisoned,
+    ) -> Result<Target<H>, Reason>
+    where
+        P: Post + ?Sized,
+    {
         let handles = states.handles();
         let mut places: Vec<(usize, StatePlace<'_>)> =
             handles.places().into_iter().enumerate().collect();
@@ -189,6 +199,7 @@ impl<H: Handles> Target<H> {
         let numbers = places.iter().map(|(number, place)| (place.color, *number));
         let states = StatesByColor::new(numbers.collect());
         Ok(Target {
+            until: until_of(by, &inner),
             inner,
             handler,
             states,
@@ -220,7 +231,7 @@ impl<H: Handles> Target<H> {
             let (handles, states) = parts.take().expect("wrapped once");
             event(handles, states, f)
         };
-        Poster::of(&self.inner).post_sort_until(Until::Stop, handler, color, f, sort, wrap)
+        Poster::of(&self.inner).post_sort_until(self.until, handler, color, f, sort, wrap)
     }
 
     /// Posts an event to each of the colors, or gives `f` back. `meeting` makes their common part of
@@ -248,7 +259,7 @@ impl<H: Handles> Target<H> {
             let (handles, states) = parts.take().expect("wrapped once");
             meeting(handles, states, f)
         };
-        Poster::of(&self.inner).post_together(handler, &colors, f, wrap)
+        Poster::of(&self.inner).post_together(handler, self.until, &colors, f, wrap)
     }
 }
 
@@ -284,12 +295,13 @@ where
     })
 }
 
-fn try_with_all<S, F>(states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
+fn try_with_all<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
 where
+    P: Post + ?Sized,
     S: States,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
 {
-    match Target::of(states, poisoned) {
+    match Target::of(by, states, poisoned) {
         Ok(target) => post::<S, (), F>(target, None, f),
         Err(refused) => Err(Rejected {
             reason: refused,
@@ -298,13 +310,14 @@ where
     }
 }
 
-fn ask_all<S, R, F>(states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+fn ask_all<P, S, R, F>(by: &P, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
 where
+    P: Post + ?Sized,
     S: States,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = match Target::of(states, IfPoisoned::Posted) {
+    let target = match Target::of(by, states, IfPoisoned::Posted) {
         Ok(target) => target,
         Err(refused) => {
             return Err(Rejected {
@@ -364,7 +377,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        self.surely(|| try_with_all(states, IfPoisoned::Posted, f));
+        self.surely(|| try_with_all(self, states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -377,7 +390,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(states, IfPoisoned::Refused, f)
+        try_with_all(self, states, IfPoisoned::Refused, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -391,7 +404,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|| ask_all(states, f))
+        self.surely(|| ask_all(self, states, f))
     }
 }
 
@@ -400,14 +413,16 @@ impl Poster {
     /// another runtime.
     ///
     /// # Errors
-    /// As [`Post::try_post`](crate::Post::try_post). [`Reason::Poisoned`](crate::Reason::Poisoned) if there is no state, or one of them twice,
-    /// or if they are of two runtimes.
+    /// As [`Post::try_post`](crate::Post::try_post); and
+    /// [`Reason::NoState`](crate::Reason::NoState), [`Reason::Twice`](crate::Reason::Twice) or
+    /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together. If
+    /// one of them is poisoned, the event panics.
     pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(states, IfPoisoned::Posted, f)
+        try_with_all(self, states, IfPoisoned::Posted, f)
     }
 
     /// As [`try_with_all`](Self::try_with_all), and returns a handle for what `f` will return.
@@ -420,6 +435,6 @@ impl Poster {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_all(states, f)
+        ask_all(self, states, f)
     }
 }

@@ -120,12 +120,13 @@ where
     })
 }
 
-fn try_read_all<S, F>(states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
+fn try_read_all<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
 where
+    P: Post + ?Sized,
     S: ReadStates,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
 {
-    match Target::of(states, poisoned) {
+    match Target::of(by, states, poisoned) {
         Ok(target) => post_all::<S, (), F>(target, None, f),
         Err(refused) => Err(Rejected {
             reason: refused,
@@ -134,13 +135,14 @@ where
     }
 }
 
-fn ask_read_all<S, R, F>(states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+fn ask_read_all<P, S, R, F>(by: &P, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
 where
+    P: Post + ?Sized,
     S: ReadStates,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = match Target::of(states, IfPoisoned::Posted) {
+    let target = match Target::of(by, states, IfPoisoned::Posted) {
         Ok(target) => target,
         Err(refused) => {
             return Err(Rejected {
@@ -335,7 +337,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        self.surely(|| try_read_all(states, IfPoisoned::Posted, f));
+        self.surely(|| try_read_all(self, states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -347,7 +349,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(states, IfPoisoned::Refused, f)
+        try_read_all(self, states, IfPoisoned::Refused, f)
     }
 
     /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
@@ -361,7 +363,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|| ask_read_all(states, f))
+        self.surely(|| ask_read_all(self, states, f))
     }
 }
 
@@ -376,7 +378,7 @@ impl Poster {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(states, IfPoisoned::Posted, f)
+        try_read_all(self, states, IfPoisoned::Posted, f)
     }
 
     /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
@@ -389,6 +391,6 @@ impl Poster {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_read_all(states, f)
+        ask_read_all(self, states, f)
     }
 }

@@ -71,7 +71,10 @@ impl<S: Session> Link<S> {
     where
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
     {
-        cx.surely(|| self.try_post(cx, f));
+        // If the connection is gone, `f` is dropped by the first of them.
+        if let Err(refused) = self.try_post(cx, f) {
+            cx.post_beyond(refused, |f| self.try_post(cx, f));
+        }
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics.
