@@ -20,7 +20,7 @@ pub(crate) struct Maker {
 }
 
 /// Why an event was not made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The limit of events is reached.
     Full,
@@ -156,9 +156,13 @@ impl Maker {
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
             let node = match self.node_if(Class::of::<Boxed>(), admit) {
                 Ok(node) => node,
-                Err(refusal) => {
-                    return self.make_beyond(profiles, handler, color, f, sort, wrap, refusal);
+                Err(refusal) if self.goes_beyond(refusal) => {
+                    let node = self.pool.depot.reserve(Class::of::<Boxed>());
+                    let f: Boxed = Box::new(wrap(f));
+                    let profile = ProfileOf::overflow(sort.reserved());
+                    return Ok((node.fill(color, profile, times, f), times));
                 }
+                Err(refusal) => return Err((f, refusal)),
             };
             let f: Boxed = Box::new(wrap(f));
             return Ok((node.fill(color, ProfileOf::overflow(sort), times, f), times));
@@ -169,34 +173,86 @@ impl Maker {
             Ok(node) => Ok((node.fill(color, profile, times, wrap(f)), times)),
             Err(refusal) => {
                 self.refuse_recorded();
-                self.make_beyond(profiles, handler, color, f, sort, wrap, refusal)
+                match self.beyond::<G>(profiles, handler, color, sort, refusal) {
+                    // The closure is not handed down, as above.
+                    Some(place) => Ok(Maker::fill_reserved(profiles, color, sort, place, wrap(f))),
+                    None => Err((f, refusal)),
+                }
             }
         }
     }
 
-    /// What becomes of an event that was refused: it is made after all inside of
-    /// [`set_beyond`](Self::set_beyond).
+    /// Whether an event that was refused is made all the same: inside of
+    /// [`set_beyond`](Self::set_beyond), while there is a reserve.
+    fn goes_beyond(&self, refusal: Refusal) -> bool {
+        refusal == Refusal::Full && self.is_beyond && self.pool.depot.has_reserve()
+    }
+
+    /// Memory from the reserve for an event that was refused, if it [goes
+    /// beyond](Self::goes_beyond).
     #[cold]
     #[inline(never)]
-    #[allow(clippy::too_many_arguments, reason = "as those of its only caller")]
-    fn make_beyond<F, G>(
+    fn beyond<F>(
         &mut self,
         profiles: &Profiles,
         handler: Option<&'static Handler>,
         color: Color,
-        f: F,
         sort: Sort,
-        wrap: impl FnOnce(F) -> G,
         refusal: Refusal,
-    ) -> Result<(Event, Times), (F, Refusal)>
+    ) -> Option<(Empty, Option<ProfileOf<F>>)>
     where
-        G: FnOnce(&mut Cx) + Send + 'static,
+        F: FnOnce(&mut Cx) + Send + 'static,
     {
-        match refusal {
-            Refusal::Full if self.may_go_beyond() => {
-                Ok(self.make_reserved(profiles, handler, color, wrap(f), sort.reserved()))
+        // First: to look for the profile records a post.
+        self.goes_beyond(refusal)
+            .then(|| self.reserve(profiles, handler, color, sort))
+    }
+
+    /// Memory from the reserve, and the profile, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn reserve<F>(
+        &mut self,
+        profiles: &Profiles,
+        handler: Option<&'static Handler>,
+        color: Color,
+        sort: Sort,
+    ) -> (Empty, Option<ProfileOf<F>>)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        let profile = self
+            .cache
+            .find_of::<F>(profiles, handler, color, sort.reserved());
+        let class = match profile {
+            Some(_) => Class::of::<F>(),
+            None => Class::of::<Boxed>(),
+        };
+        (self.pool.depot.reserve(class), profile)
+    }
+
+    /// The event that runs `f`, in memory from the reserve.
+    #[inline(always)]
+    fn fill_reserved<F>(
+        profiles: &Profiles,
+        color: Color,
+        sort: Sort,
+        (node, profile): (Empty, Option<ProfileOf<F>>),
+        f: F,
+    ) -> (Event, Times)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        match profile {
+            Some(profile) => {
+                let times = profiles.get(profile.id()).estimate();
+                (node.fill(color, profile, times, f), times)
             }
-            refusal => Err((f, refusal)),
+            None => {
+                let times = profiles.get(ProfileId::OVERFLOW).estimate();
+                let (f, profile): (Boxed, _) = (Box::new(f), ProfileOf::overflow(sort.reserved()));
+                (node.fill(color, profile, times, f), times)
+            }
         }
     }
 
@@ -204,10 +260,6 @@ impl Maker {
     /// that; returns what was set before.
     pub(crate) fn set_beyond(&mut self, is_beyond: bool) -> bool {
         std::mem::replace(&mut self.is_beyond, is_beyond)
-    }
-
-    fn may_go_beyond(&self) -> bool {
-        self.is_beyond && self.pool.depot.has_reserve()
     }
 
     /// Memory for the event of an `F`, which is boxed, if `admit` says so: see
@@ -231,12 +283,10 @@ impl Maker {
                 if profile.is_some() {
                     self.refuse_recorded();
                 }
-                match refusal {
-                    Refusal::Full if self.may_go_beyond() => {
-                        Ok(self.place_reserved(profiles, handler, color, sort))
-                    }
-                    refusal => Err(refusal),
+                if self.goes_beyond(refusal) {
+                    return Ok(self.place_reserved(profiles, handler, color, sort));
                 }
+                Err(refusal)
             }
         }
     }
@@ -269,10 +319,8 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let sort = sort.reserved();
-        let profile = self.cache.find_of::<F>(profiles, handler, color, sort);
-        let node = self.pool.depot.reserve(Class::of::<F>());
-        Place::new(profiles, node, color, profile, sort)
+        let (node, profile) = self.reserve(profiles, handler, color, sort);
+        Place::new(profiles, node, color, profile, sort.reserved())
     }
 
     /// A node, if `admit` says so.
@@ -306,31 +354,11 @@ impl Maker {
         }
         match self.make(profiles, handler, color, f, sort, |f| f) {
             Ok(made) => made,
-            Err(f) => self.make_reserved(profiles, handler, color, f, sort.reserved()),
+            Err(f) => {
+                let place = self.reserve(profiles, handler, color, sort);
+                Maker::fill_reserved(profiles, color, sort, place, f)
+            }
         }
-    }
-
-    #[cold]
-    fn make_reserved<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-        sort: Sort,
-    ) -> (Event, Times)
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let Some(profile) = self.cache.find_of::<F>(profiles, handler, color, sort) else {
-            let times = profiles.get(ProfileId::OVERFLOW).estimate();
-            let node = self.pool.depot.reserve(Class::of::<Boxed>());
-            let f: Boxed = Box::new(f);
-            return (node.fill(color, ProfileOf::overflow(sort), times, f), times);
-        };
-        let times = profiles.get(profile.id()).estimate();
-        let node = self.pool.depot.reserve(Class::of::<F>());
-        (node.fill(color, profile, times, f), times)
     }
 
     /// Whether the next event is sure to be made; see [`Pool::has_room`].

@@ -66,15 +66,29 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let post = |f: F| match const { is_boxed::<F>() } {
-            true => self.post_boxed(handler, color, f, |f| f),
-            false => self
-                .post_wrapped(handler, color, f, |f| f)
-                .map_err(|f| Rejected::new(Reason::Full, f)),
-        };
-        if let Err(refused) = post(f) {
-            self.post_beyond(refused, post);
+        if const { is_boxed::<F>() } {
+            if let Err(refused) = self.post_boxed(handler, color, f, |f| f) {
+                self.post_beyond(refused, |f| self.post_boxed(handler, color, f, |f| f));
+            }
+            return;
         }
+        if let Err(f) = self.post_wrapped(handler, color, f, |f| f) {
+            self.post_event_beyond(handler, color, f);
+        }
+    }
+
+    /// The same at the limit.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn post_event_beyond<F>(&self, handler: Option<&'static Handler>, color: Color, f: F)
+    where
+        F: FnOnce(&mut Cx) + Send + 'static,
+    {
+        self.surely(|| {
+            let posted = self.post_wrapped(handler, color, f, |f| f);
+            posted.map_err(|f| Rejected::new(Reason::Full, f))
+        });
     }
 
     /// Calls `post`, which posts beyond the limit of events as long as there is a reserve for that,
@@ -150,10 +164,7 @@ impl Cx {
     {
         let place = |worker: &mut Worker| worker.core.place(handler, color, Sort::ORDINARY);
         let Some(place) = self.lend(place) else {
-            return Err(Rejected {
-                reason: Reason::Full,
-                value: f,
-            });
+            return Err(Rejected::new(Reason::Full, f));
         };
         let made = place.fill(boxed(|| wrap(f)));
         self.lend(|worker| worker.core.put_placed(color, made));
