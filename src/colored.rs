@@ -266,10 +266,7 @@ impl<T: Send + 'static> Colored<T> {
     /// The closure, or why its event could not have the state, as of now.
     pub(crate) fn unless_poisoned<F>(&self, f: F) -> Result<F, Rejected<F>> {
         match self.is_poisoned() {
-            true => Err(Rejected {
-                reason: Reason::Poisoned,
-                value: f,
-            }),
+            true => Err(Rejected::new(Reason::Poisoned, f)),
             false => Ok(f),
         }
     }

@@ -201,10 +201,7 @@ impl Poster {
         };
         let shared = &self.inner.shared;
         if self.inner.quiesce.refuses(until) {
-            return Err(Rejected {
-                reason: Reason::Ended,
-                value: f,
-            });
+            return Err(Rejected::new(Reason::Ended, f));
         }
         // Counted when nothing but the end can refuse it any more.
         let count = || self.inner.quiesce.foreign_post(until);
@@ -216,16 +213,10 @@ impl Poster {
             Err((f, Refusal::Full)) => {
                 #[cfg(feature = "tracing")]
                 crate::notice::tell_refused_outside(color, "events_max");
-                return Err(Rejected {
-                    reason: Reason::Full,
-                    value: f,
-                });
+                return Err(Rejected::new(Reason::Full, f));
             }
             Err((f, Refusal::NotAdmitted)) => {
-                return Err(Rejected {
-                    reason: Reason::Ended,
-                    value: f,
-                });
+                return Err(Rejected::new(Reason::Ended, f));
             }
         }
         Ok(())
@@ -254,10 +245,7 @@ impl Poster {
         });
         if let Ok(place) = here {
             let Some(place) = place else {
-                return Err(Rejected {
-                    reason: Reason::Full,
-                    value: f,
-                });
+                return Err(Rejected::new(Reason::Full, f));
             };
             let made = place.fill(boxed(|| wrap(f)));
             let put = lend_current(inner, made, |worker, made| {
@@ -268,10 +256,7 @@ impl Poster {
         }
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
         if !own && quiesce.refuses(until) {
-            return Err(Rejected {
-                reason: Reason::Ended,
-                value: f,
-            });
+            return Err(Rejected::new(Reason::Ended, f));
         }
         let count = || quiesce.foreign_post(until);
         let profiles = &shared.profiles;
@@ -289,15 +274,9 @@ impl Poster {
             Err(Refusal::Full) => {
                 #[cfg(feature = "tracing")]
                 crate::notice::tell_refused_outside(color, "events_max");
-                Err(Rejected {
-                    reason: Reason::Full,
-                    value: f,
-                })
+                Err(Rejected::new(Reason::Full, f))
             }
-            Err(Refusal::NotAdmitted) => Err(Rejected {
-                reason: Reason::Ended,
-                value: f,
-            }),
+            Err(Refusal::NotAdmitted) => Err(Rejected::new(Reason::Ended, f)),
         }
     }
 
@@ -321,10 +300,7 @@ impl Poster {
         };
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
         if quiesce.refuses(until) {
-            return Err(Rejected {
-                reason: Reason::Ended,
-                value: f,
-            });
+            return Err(Rejected::new(Reason::Ended, f));
         }
         let count = || quiesce.foreign_post(until);
         let make = |maker: &mut Maker| shared.make_together(maker, handler, colors, f, wrap, count);
@@ -335,14 +311,8 @@ impl Poster {
                 shared.publish_together(events);
                 Ok(())
             }
-            Err((f, Refusal::Full)) => Err(Rejected {
-                reason: Reason::Full,
-                value: f,
-            }),
-            Err((f, Refusal::NotAdmitted)) => Err(Rejected {
-                reason: Reason::Ended,
-                value: f,
-            }),
+            Err((f, Refusal::Full)) => Err(Rejected::new(Reason::Full, f)),
+            Err((f, Refusal::NotAdmitted)) => Err(Rejected::new(Reason::Ended, f)),
         }
     }
 

@@ -461,24 +461,15 @@ impl Stream {
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
             Err(refused) => {
-                return Err(Rejected {
-                    reason: refused,
-                    value: bytes.into_lasting(),
-                });
+                return Err(Rejected::new(refused, bytes.into_lasting()));
             }
         };
         if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-            return Err(Rejected {
-                reason: Reason::Closed,
-                value: bytes.into_lasting(),
-            });
+            return Err(Rejected::new(Reason::Closed, bytes.into_lasting()));
         }
         let queued = colored.queued_bytes + bytes.len();
         if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-            return Err(Rejected {
-                reason: Reason::NoRoom,
-                value: bytes.into_lasting(),
-            });
+            return Err(Rejected::new(Reason::NoRoom, bytes.into_lasting()));
         }
         colored.queued_bytes = queued;
         if colored.queues() {

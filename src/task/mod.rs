@@ -104,29 +104,7 @@ where
 #[cold]
 #[inline(never)]
 fn unboxed<F>(refused: Rejected<Box<F>>) -> Rejected<F> {
-    match refused {
-        Rejected {
-            reason: Reason::Ended,
-            value: future,
-        } => Rejected {
-            reason: Reason::Ended,
-            value: *future,
-        },
-        Rejected {
-            reason: Reason::Full,
-            value: future,
-        } => Rejected {
-            reason: Reason::Full,
-            value: *future,
-        },
-        Rejected {
-            reason: refused,
-            value: future,
-        } => Rejected {
-            reason: refused,
-            value: *future,
-        },
-    }
+    Rejected::new(refused.reason, *refused.value)
 }
 
 /// Spawns a task that nobody waits for, also at the limit of queued events. Dropped at once if the

@@ -303,10 +303,7 @@ where
 {
     match Target::of(by, states, poisoned) {
         Ok(target) => post::<S, (), F>(target, None, f),
-        Err(refused) => Err(Rejected {
-            reason: refused,
-            value: f,
-        }),
+        Err(refused) => Err(Rejected::new(refused, f)),
     }
 }
 
@@ -320,10 +317,7 @@ where
     let target = match Target::of(by, states, IfPoisoned::Posted) {
         Ok(target) => target,
         Err(refused) => {
-            return Err(Rejected {
-                reason: refused,
-                value: f,
-            });
+            return Err(Rejected::new(refused, f));
         }
     };
     let (asked, handle) = Asked::new(&target.inner);
