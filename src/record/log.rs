@@ -1,5 +1,6 @@
 //! What one thread records.
 
+use super::Loot;
 use super::recorder::Recorder;
 use super::time::Time;
 use crate::Color;
@@ -49,15 +50,6 @@ struct Running {
     /// Known to be long.
     long: bool,
     waits: bool,
-}
-
-/// A color that was stolen.
-#[derive(Debug)]
-pub(crate) struct Loot {
-    pub(crate) color: Color,
-    pub(crate) profile: usize,
-    pub(crate) events: u64,
-    pub(crate) left_ns: u64,
 }
 
 #[inline(always)]

@@ -1,5 +1,5 @@
-//! Recordings: what a run did, event by event, in a file of limited size. With the feature `record`;
-//! without it [`off`] takes their place.
+//! Recordings: what a run did, event by event, in a file of limited size. With the feature
+//! `record`; without it [`off`] takes their place.
 //!
 //! A runtime is recorded if its builder says so ([`Builder::record`](crate::Builder::record)), and
 //! a runtime that is not has nothing of it to ask or to count. How its events come to be recorded:
@@ -27,12 +27,27 @@ mod recorder;
 mod time;
 
 #[cfg(feature = "record")]
-pub(crate) use log::{Log, Loot};
+pub(crate) use log::Log;
 #[cfg(feature = "record")]
 pub(crate) use mely_recording::format::{Cause, Definition};
 #[cfg(not(feature = "record"))]
-pub(crate) use off::{Cause, Definition, Log, Loot, Recorder};
+pub(crate) use off::{Cause, Definition, Log, Recorder};
 #[cfg(feature = "record")]
 pub(crate) use recorder::{Recorder, Setting};
 #[cfg(feature = "record")]
 pub use recorder::{RecordingState, RecordingStats};
+
+use crate::Color;
+
+/// A color that was stolen.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "record"),
+    expect(dead_code, reason = "only a log reads it")
+)]
+pub(crate) struct Loot {
+    pub(crate) color: Color,
+    pub(crate) profile: usize,
+    pub(crate) events: u64,
+    pub(crate) left_ns: u64,
+}

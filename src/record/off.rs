@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "only a log reads them")]
 
+use super::Loot;
 use crate::Color;
 use crate::sync::Arc;
 use mely_topology::Distance;
@@ -42,14 +43,6 @@ pub(crate) struct Definition {
     pub(crate) time_ns: u64,
     pub(crate) penalty: u64,
     pub(crate) working_set_bytes: Option<u64>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Loot {
-    pub(crate) color: Color,
-    pub(crate) profile: usize,
-    pub(crate) events: u64,
-    pub(crate) left_ns: u64,
 }
 
 impl Log {
