@@ -36,10 +36,11 @@ use std::thread::panicking;
 ///
 /// **Poison.** If an event panics while it has the state, the change that it was making may be half
 /// done: the state is *poisoned*, as that of a [`Mutex`](std::sync::Mutex) is. From then on
-/// [`with`](Self::with) and the `try_` calls are refused with [`Reason::Poisoned`](crate::Reason::Poisoned). The other
-/// calls ([`post`](Self::post), [`ask`](Self::ask), a callback) are accepted, and their events
-/// panic without running their closures. These panics are reported and counted, and a caller that
-/// asked gets [`JoinError::Panicked`](crate::task::JoinError::Panicked). Other events of the color run. The
+/// [`with`](Self::with) and the `try_` calls are refused with
+/// [`Reason::Poisoned`](crate::Reason::Poisoned). The other calls ([`post`](Self::post),
+/// [`ask`](Self::ask), a callback) are accepted, and their events panic without running their
+/// closures. These panics are reported and counted, and a caller that asked gets
+/// [`JoinError::Panicked`](crate::task::JoinError::Panicked). Other events of the color run. The
 /// program ends the poison by [`clear_poison`](Self::clear_poison). A panic of a reader poisons
 /// nothing.
 ///
@@ -163,8 +164,8 @@ impl<T: Send + 'static> Colored<T> {
     }
 
     /// Returns a handle of the same state whose events run under `handler`: they have its
-    /// annotations, and its name in the [`Profile`](crate::metrics::Profile). It costs as much as a clone,
-    /// so keep it where much is posted.
+    /// annotations, and its name in the [`Profile`](crate::metrics::Profile). It costs as much as a
+    /// clone, so keep it where much is posted.
     ///
     /// ```
     /// use mely::{Color, Colored, Handler, Runtime};
@@ -233,7 +234,8 @@ impl<T: Send + 'static> Colored<T> {
     /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
     /// `by` is of another.
     ///
-    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is poisoned.
+    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is
+    /// poisoned.
     ///
     /// # Panics
     /// As [`Cx::post`]. If the state is of another runtime: at that one's limit of queued events,
@@ -253,8 +255,8 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// As [`Post::try_post`](crate::Post::try_post); and
-    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if the state is poisoned. (If it is poisoned by
-    /// an event that runs later than this call and before `f`, the event panics.)
+    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if the state is poisoned. (If it is poisoned
+    /// by an event that runs later than this call and before `f`, the event panics.)
     pub fn try_post<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
     where
         P: Post + ?Sized,
@@ -366,7 +368,8 @@ impl<T: Send + 'static> Colored<T> {
     /// A callback that runs `f` with the state, in its color and under `handler`. It holds a
     /// handle.
     ///
-    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is poisoned.
+    /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is
+    /// poisoned.
     ///
     /// ```
     /// use mely::{Color, Colored, Handler, Runtime};

@@ -567,8 +567,8 @@ impl Gates {
 }
 
 impl Gate {
-    /// An event whose hold has ended before. If the color is held, an event that does not end a hold
-    /// waits in the backlog, as an ordinary event does.
+    /// An event whose hold has ended before. If the color is held, an event that does not end a
+    /// hold waits in the backlog, as an ordinary event does.
     fn late(
         &mut self,
         levels: &mut Slab<Level>,

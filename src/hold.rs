@@ -32,9 +32,9 @@ use std::time::Duration;
 /// [`CoreStats::holds_dropped`](crate::metrics::CoreStats::holds_dropped).
 ///
 /// Posting *through* the hold (`hold.try_post(hold.color(), ..)`, or wherever `&impl Post` is asked
-/// for, as in `colored.try_post(&hold, ..)`) goes past what waits: such an event runs while the hold is out,
-/// before everything that was put aside. To other colors a hold posts as a
-/// strong [`Poster`](crate::Poster) does.
+/// for, as in `colored.try_post(&hold, ..)`) goes past what waits: such an event runs while the
+/// hold is out, before everything that was put aside. To other colors a hold posts as a strong
+/// [`Poster`](crate::Poster) does.
 ///
 /// A run does not end while a hold of it is out, asked to or not. If it is cut short, by a panic or
 /// by [`Builder::drain_deadline`](crate::Builder::drain_deadline), the hold counts as one event

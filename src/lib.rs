@@ -35,8 +35,8 @@
 //!   runtime, counts only after [`Cx::flush`].
 //! - Posting never runs user code and never waits for a handler or for room.
 //! - Two large colors may share one of the color slots (65,536 by default): that costs parallelism,
-//!   not correctness. The mapping differs from runtime to runtime, so clients who choose keys cannot
-//!   choose them to collide.
+//!   not correctness. The mapping differs from runtime to runtime, so clients who choose keys
+//!   cannot choose them to collide.
 //! - A panic ends its event, and the run goes on ([`OnPanic`](runtime::OnPanic)): state that the
 //!   event had is poisoned, its connection is reset, its holds end.
 //! - A run ends when it is asked to ([`Cx::stop`]), after a drain in stages that has a deadline.
@@ -45,10 +45,10 @@
 //! # Posting
 //!
 //! In a handler, `cx.post(color, f)` and `state.post(cx, f)` return nothing; at the limit of queued
-//! events they go into a reserve ([`Builder::events_max`]). From anything that can post ([`Post`]: a
-//! `cx`, a [`Poster`], a [`Hold`]) methods with `try_` give the closure back in [`Rejected`], with
-//! the [`Reason`]. An operation without a color of its own, such as a timer, takes a [`Callback`]:
-//! handler, color and closure in one.
+//! events they go into a reserve ([`Builder::events_max`]). From anything that can post ([`Post`]:
+//! a `cx`, a [`Poster`], a [`Hold`]) methods with `try_` give the closure back in [`Rejected`],
+//! with the [`Reason`]. An operation without a color of its own, such as a timer, takes a
+//! [`Callback`]: handler, color and closure in one.
 //!
 //! # Modules
 //!

@@ -54,9 +54,9 @@ pub trait Post: sealed::Post {
     ///
     /// # Errors
     /// [`Reason::Full`](crate::Reason::Full) at the limit of queued events.
-    /// [`Reason::Ended`](crate::Reason::Ended) by a weak [`Poster`] once the runtime was asked to stop,
-    /// and by a strong one or a [`Hold`](crate::Hold) if the run was cut short: by its deadline,
-    /// a panic, or the drop of a runtime that never ran. All give the closure back.
+    /// [`Reason::Ended`](crate::Reason::Ended) by a weak [`Poster`] once the runtime was asked to
+    /// stop, and by a strong one or a [`Hold`](crate::Hold) if the run was cut short: by its
+    /// deadline, a panic, or the drop of a runtime that never ran. All give the closure back.
     fn try_post<F>(&self, color: Color, f: F) -> Result<(), Rejected<F>>
     where
         F: FnOnce(&mut Cx) + Send + 'static,

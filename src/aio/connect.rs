@@ -21,7 +21,8 @@ type Connected = Box<dyn FnOnce(&mut Cx, io::Result<Incoming>) + Send>;
 ///
 /// # Errors
 /// If the peer refuses or cannot be reached, or the socket cannot be made; `ECANCELED` once the
-/// runtime was asked to stop; one whose source is [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks.
+/// runtime was asked to stop; one whose source is [`Reason::NoContext`](crate::Reason::NoContext)
+/// outside of tasks.
 pub async fn connect(addr: SocketAddr) -> io::Result<AsyncStream> {
     connected(|cx, callback| cx.connect(addr, callback)).await
 }

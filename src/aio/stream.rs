@@ -39,9 +39,9 @@ static SENT: Handler = Handler::new("mely: sent for a task");
 /// does not cut off what is queued: the run waits for it, up to its drain deadline.
 ///
 /// **Where.** All polls are made by tasks of the connection's color. Elsewhere they return an
-/// error, and wait for nothing: in another color one whose source is [`Reason`](crate::Reason), outside of tasks
-/// [`Reason::NoContext`](crate::Reason::NoContext). One task may read while another writes, both of this color; of
-/// two that read, the one that polled last is woken.
+/// error, and wait for nothing: in another color one whose source is [`Reason`](crate::Reason),
+/// outside of tasks [`Reason::NoContext`](crate::Reason::NoContext). One task may read while
+/// another writes, both of this color; of two that read, the one that polled last is woken.
 ///
 /// A task that makes its own color wait ([`Hold::until`](crate::Hold::until)) must not wait for a
 /// stream of that color: what arrives is an ordinary event, and waits for the task.
@@ -60,7 +60,8 @@ impl AsyncStream {
     /// stopping.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is dropped and closed.
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is
+    /// dropped and closed.
     pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Reason> {
         let state = match stream.has_ended(cx)? {
             // Each connection is told of a stop, also one that does not receive yet.
@@ -96,7 +97,8 @@ impl AsyncStream {
     /// which is moved to the connection's home core.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) if the connection is another runtime's, with which it is dropped and closed.
+    /// [`Reason`](crate::Reason) if the connection is another runtime's, with which it is dropped
+    /// and closed.
     pub fn open(cx: &mut Cx, incoming: Incoming) -> Result<AsyncStream, Reason> {
         let stream = incoming.open(cx.color());
         AsyncStream::new(cx, stream)
@@ -133,10 +135,9 @@ impl AsyncStream {
     /// protocol that keeps whole messages back has begun each of them by then, and takes no more:
     /// hyper's `graceful_shutdown` is to be called.
     ///
-    /// From now on the stream is under way
-    /// ([`Stream::set_under_way`]): after a stop its reads go on, until the stage
-    /// [close](crate::runtime::Stage::Close). The future is for tasks of the stream's color; in another one
-    /// it is ready at once. It does not keep the connection.
+    /// From now on the stream is under way ([`Stream::set_under_way`]): after a stop its reads go
+    /// on, until the stage [close](crate::runtime::Stage::Close). The future is for tasks of the
+    /// stream's color; in another one it is ready at once. It does not keep the connection.
     ///
     /// ```
     /// use futures::future::{Either, select};

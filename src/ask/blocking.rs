@@ -216,17 +216,18 @@ impl Cx {
     /// thread that ran it. [`JoinHandle::cancel`] drops work that has not begun.
     ///
     /// # The end
-    /// Accepted work keeps the run, as a strong [`Poster`] does: a stop during it delivers the result, also as an event of
-    /// `then`, and then ends. At the deadline work that has not begun is dropped. Work that runs
-    /// has half a second; then its thread is left behind, and
-    /// [`RunError::Deadline`](crate::RunError::Deadline) names the handler that gave the work. If
-    /// a panic stops the run it is the same, without a name.
+    /// Accepted work keeps the run, as a strong [`Poster`] does: a stop during it delivers the
+    /// result, also as an event of `then`, and then ends. At the deadline work that has not begun
+    /// is dropped. Work that runs has half a second; then its thread is left behind, and
+    /// [`RunError::Deadline`](crate::RunError::Deadline) names the handler that gave the work. If a
+    /// panic stops the run it is the same, without a name.
     ///
     /// # Panics of the work
     /// The handle gives [`JoinError::Panicked`]. The panic is reported once, as one of an event in
     /// the color and under the handler that gave the work, with all that
-    /// [`OnPanic`](crate::runtime::OnPanic) says. For work that was given by another thread that is the
-    /// control color of core 0. Without a handler, the work is named by the type of its closure.
+    /// [`OnPanic`](crate::runtime::OnPanic) says. For work that was given by another thread that is
+    /// the control color of core 0. Without a handler, the work is named by the type of its
+    /// closure.
     ///
     /// # Simulation
     /// In a simulation (`mely::sim`) the work runs on the thread of a virtual core, at a moment

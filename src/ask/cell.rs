@@ -138,8 +138,8 @@ impl<T> JoinCell<T> {
     }
 
     /// Whether the result may be seen before the event that it becomes: by a thread, or by a task
-    /// that has been woken by something else. Its posts must not come before those of the event that
-    /// settles the cell.
+    /// that has been woken by something else. Its posts must not come before those of the event
+    /// that settles the cell.
     fn leaves(&self) -> bool {
         let stays = matches!(
             self.state().phase,

@@ -252,9 +252,9 @@ impl<T: Send + 'static> JoinHandle<T> {
         Arc::clone(self.joined()).cancel();
     }
 
-    /// Returns the handle, which from now on cancels when it is dropped, as [`cancel`](Self::cancel)
-    /// does. A handle that is given to [`then`](Self::then) or [`join_all`](crate::task::join_all) is not
-    /// dropped.
+    /// Returns the handle, which from now on cancels when it is dropped, as
+    /// [`cancel`](Self::cancel) does. A handle that is given to [`then`](Self::then) or
+    /// [`join_all`](crate::task::join_all) is not dropped.
     ///
     /// ```
     /// use mely::task::sleep;

@@ -58,8 +58,8 @@ impl<T: Send> Joined<Vec<Result<T, JoinError>>> for All<T> {
     }
 }
 
-/// Joins handles into one, which gives all results in argument order. Those of events, tasks or work
-/// that panic or are dropped are errors among the others. Events of different colors run in
+/// Joins handles into one, which gives all results in argument order. Those of events, tasks or
+/// work that panic or are dropped are errors among the others. Events of different colors run in
 /// parallel.
 ///
 /// [`JoinHandle::cancel`] of it cancels all, and dropping it detaches all. Whether a handle that is

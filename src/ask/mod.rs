@@ -1,9 +1,9 @@
 //! Asking a color: an event that returns something, and a handle for its value.
 //!
 //! [`cell`] is what the value goes through, [`handle`] the handle, which tasks and blocking work
-//! ([`blocking`]) have as well; [`join_all`] makes one handle of many. Here is the event: it carries a guard that
-//! settles the cell whatever becomes of the event. If it runs to its end, by its value; if it
-//! panics or is never run, by the reason.
+//! ([`blocking`]) have as well; [`join_all`] makes one handle of many. Here is the event: it
+//! carries a guard that settles the cell whatever becomes of the event. If it runs to its end, by
+//! its value; if it panics or is never run, by the reason.
 
 #[cfg(not(loom))]
 mod blocking;

@@ -1,15 +1,15 @@
 //! A color with a bound on the events that wait in it.
 //!
-//! A *permit* is room for one event. A bounded color has as many permits as its limit. An event takes
-//! one before it is posted, carries it in its closure, and gives it back when it begins. So each
-//! permit is given back exactly once: when the event runs, when it is shed, or when its closure is
-//! dropped at the end of a run. A panic of the event comes later.
+//! A *permit* is room for one event. A bounded color has as many permits as its limit. An event
+//! takes one before it is posted, carries it in its closure, and gives it back when it begins. So
+//! each permit is given back exactly once: when the event runs, when it is shed, or when its
+//! closure is dropped at the end of a run. A panic of the event comes later.
 //!
 //! [`permits`] counts the permits and has the line of waiters. [`reserve`] waits for one: as a
 //! future, and on a thread.
 //!
-//! All of this is above [`Colored`]: for the scheduler, an event of a bounded color is an event like
-//! any other.
+//! All of this is above [`Colored`]: for the scheduler, an event of a bounded color is an event
+//! like any other.
 
 mod permits;
 mod reserve;
@@ -44,8 +44,8 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 /// through another bound of the same state, do not. So each source of events for one state can have
 /// a bound of its own, and no source takes the room of another.
 ///
-/// An event counts from its post until it begins. An event that waits for a [hold](Cx::hold) has not
-/// begun.
+/// An event counts from its post until it begins. An event that waits for a [hold](Cx::hold) has
+/// not begun.
 ///
 /// | if there is no room | use |
 /// |---|---|
@@ -65,8 +65,8 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 /// ([`try_post_or`](Self::try_post_or)) runs instead.
 ///
 /// **Order.** An event that is posted with room comes after all events that were posted before the
-/// room was made, by the event that made it and by earlier events on its core. For this, an event of
-/// a bound publishes the earlier posts of its core when it begins, as [`Cx::flush`] does.
+/// room was made, by the event that made it and by earlier events on its core. For this, an event
+/// of a bound publishes the earlier posts of its core when it begins, as [`Cx::flush`] does.
 ///
 /// ```
 /// use mely::state::Permit;
@@ -155,8 +155,8 @@ impl<T: Send + 'static> Colored<T> {
 }
 
 impl<T: Send + 'static> Bounded<T> {
-    /// Sheds an event if it was posted more than `age` before its turn comes, by the runtime's clock
-    /// ([`Cx::now`]). By default no event is too old.
+    /// Sheds an event if it was posted more than `age` before its turn comes, by the runtime's
+    /// clock ([`Cx::now`]). By default no event is too old.
     ///
     /// # Panics
     /// If the bound is in use: it has another handle, a permit, or an event that waits. The limits
@@ -169,8 +169,8 @@ impl<T: Send + 'static> Bounded<T> {
     }
 
     /// Sheds an event if more than `depth` others wait behind it when its turn comes: the oldest go
-    /// first. Events of this bound count, permits that are not used yet do not. By default, and from
-    /// `limit - 1` upwards, no event is too deep.
+    /// first. Events of this bound count, permits that are not used yet do not. By default, and
+    /// from `limit - 1` upwards, no event is too deep.
     ///
     /// # Panics
     /// As [`shed_older_than`](Self::shed_older_than).
@@ -302,10 +302,11 @@ impl<T: Send + 'static> Bounded<T> {
     /// already. Call it after a refusal: room that was made in between is not missed.
     ///
     /// The callback is posted as an event of its own color, to the runtime of `by`, which may be
-    /// another one than the state's: a run of another runtime does not end before that. It is posted
-    /// also at the limit of queued events ([`Builder::events_max`](crate::Builder::events_max)), and
-    /// after the runtime was asked to stop. If `by` is a [`Hold`](crate::Hold) of the callback's
-    /// color, the event goes past those that wait for the hold.
+    /// another one than the state's: a run of another runtime does not end before that. It is
+    /// posted also at the limit of queued events
+    /// ([`Builder::events_max`](crate::Builder::events_max)), and after the runtime was asked to
+    /// stop. If `by` is a [`Hold`](crate::Hold) of the callback's color, the event goes past those
+    /// that wait for the hold.
     ///
     /// Waiters are given room first come, first served, together with those of
     /// [`reserve`](Self::reserve) and [`post_wait`](Self::post_wait). But callbacks are then posted
@@ -472,8 +473,8 @@ impl<T: Send + 'static> fmt::Debug for Bounded<T> {
 /// If it is dropped without a post, the room goes to the next waiter in the line. A permit that is
 /// kept or leaked is room that no event uses. It does not keep a run from ending, but waiters for
 /// its room may: a task that waits by [`Bounded::reserve`] keeps its run, and a callback of another
-/// runtime than the state's ([`Bounded::on_room`]) keeps that runtime's run, until they have room or
-/// the [deadline](crate::Builder::drain_deadline) has passed.
+/// runtime than the state's ([`Bounded::on_room`]) keeps that runtime's run, until they have room
+/// or the [deadline](crate::Builder::drain_deadline) has passed.
 #[must_use = "if it is dropped, its room goes to the next waiter"]
 pub struct Permit<T: Send + 'static> {
     /// None once the permit was given back.

@@ -1,8 +1,8 @@
 //! The count of permits, and the line of waiters.
 //!
-//! A *permit* is room for one event. Each permit of a bounded color is in one of three places: it is
-//! free, it is taken (by an event that waits, or as a [`Permit`](super::Permit)), or it is assigned
-//! to a future in the line that was not polled since.
+//! A *permit* is room for one event. Each permit of a bounded color is in one of three places: it
+//! is free, it is taken (by an event that waits, or as a [`Permit`](super::Permit)), or it is
+//! assigned to a future in the line that was not polled since.
 //!
 //! # State
 //!
@@ -11,17 +11,17 @@
 //! take a permit and to give it back is one compare-and-swap each, and no lock.
 //!
 //! **Invariant: no permit is free while the line is not empty.** A waiter that joins the line sets
-//! the flag by a compare-and-swap that expects no free permit. A thread that gives a permit back and
-//! sees the flag does not count the permit as free: it gives it to the first waiter. So the line is
-//! not overtaken either, since a later post finds no free permit.
+//! the flag by a compare-and-swap that expects no free permit. A thread that gives a permit back
+//! and sees the flag does not count the permit as free: it gives it to the first waiter. So the
+//! line is not overtaken either, since a later post finds no free permit.
 //!
-//! **No wake-up is lost.** If a permit is given back before the flag is set, the compare-and-swap of
-//! the waiter fails, and the waiter takes the permit. A thread that gives a permit back after that
-//! sees the flag, waits for the lock, and finds the waiter in the line.
+//! **No wake-up is lost.** If a permit is given back before the flag is set, the compare-and-swap
+//! of the waiter fails, and the waiter takes the permit. A thread that gives a permit back after
+//! that sees the flag, waits for the lock, and finds the waiter in the line.
 //!
 //! No user code runs under the lock: wakers and callbacks are cloned, called and dropped outside of
-//! it. So it is never poisoned. A panic of a waker, or of a callback that is dropped, is caught: the
-//! thread that gives the permit back has nothing to do with it.
+//! it. So it is never poisoned. A panic of a waker, or of a callback that is dropped, is caught:
+//! the thread that gives the permit back has nothing to do with it.
 
 use crate::host::panics::{Caught, InTurn};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -124,9 +124,9 @@ impl<H> Permits<H> {
         self.free.compare_exchange_weak(from, to, success, failure)
     }
 
-    /// Gives the caller's permit to the first waiter, or frees it. `handle` makes the handle that an
-    /// event is delivered with. Returns the first panic of user code that ran: a waker, or callbacks
-    /// that were dropped.
+    /// Gives the caller's permit to the first waiter, or frees it. `handle` makes the handle that
+    /// an event is delivered with. Returns the first panic of user code that ran: a waker, or
+    /// callbacks that were dropped.
     #[must_use]
     pub(super) fn give_back(&self, handle: impl Fn() -> H) -> Option<Caught> {
         let mut free = first_look(|| self.free.load(Ordering::Relaxed), 0);
@@ -154,8 +154,8 @@ impl<H> Permits<H> {
         turns.into_caught()
     }
 
-    /// Takes the first waiter out of the line, for the caller's permit. Frees the permit if the line
-    /// is empty.
+    /// Takes the first waiter out of the line, for the caller's permit. Frees the permit if the
+    /// line is empty.
     fn next_in_line(&self) -> Option<InLine<H>> {
         let mut line = self.line();
         let Some((ticket, next)) = line.waiting.pop_first() else {
@@ -193,8 +193,8 @@ impl<H> Permits<H> {
         true
     }
 
-    /// Joins the line with the event that `deliver` makes of `parts`, unless a permit is free or the
-    /// line has `waiters_max` waiters.
+    /// Joins the line with the event that `deliver` makes of `parts`, unless a permit is free or
+    /// the line has `waiters_max` waiters.
     pub(super) fn join<A>(
         &self,
         parts: A,
@@ -237,8 +237,8 @@ impl<H> Permits<H> {
         false
     }
 
-    /// Takes the future with this ticket out of the line. True: it had been assigned a permit, which
-    /// the caller gives back.
+    /// Takes the future with this ticket out of the line. True: it had been assigned a permit,
+    /// which the caller gives back.
     #[must_use]
     pub(super) fn leave(&self, ticket: u64) -> bool {
         let mut line = self.line();

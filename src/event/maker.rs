@@ -256,8 +256,8 @@ impl Maker {
         }
     }
 
-    /// Sets whether events may be made beyond the limit of events, as long as there is a reserve for
-    /// that; returns what was set before.
+    /// Sets whether events may be made beyond the limit of events, as long as there is a reserve
+    /// for that; returns what was set before.
     pub(crate) fn set_beyond(&mut self, is_beyond: bool) -> bool {
         std::mem::replace(&mut self.is_beyond, is_beyond)
     }

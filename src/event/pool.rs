@@ -20,9 +20,9 @@
 //!
 //! **Reserved nodes** are beyond the limit. Timers and the runtime's own events (a connection to be
 //! closed, state to be dropped in its color) take one when there is no other: they cannot be
-//! refused to anybody. So do posts of handlers that cannot be refused (`Cx::post`), while fewer than
-//! an eighth of the limit, or 64, are out. A reserved node goes back to the depot's reserve when its event runs, and
-//! never goes round.
+//! refused to anybody. So do posts of handlers that cannot be refused (`Cx::post`), while fewer
+//! than an eighth of the limit, or 64, are out. A reserved node goes back to the depot's reserve
+//! when its event runs, and never goes round.
 
 use super::node::{Class, Empty, Owned, Room};
 use crate::memory::prefetch_to_write;

@@ -40,7 +40,8 @@ pub(crate) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
 }
 
 /// How many colors are walked at once: a miss takes as long as some four short events. Of a color
-/// with fewer events there is little to walk: the first one's memory is here when it is checked out.
+/// with fewer events there is little to walk: the first one's memory is here when it is checked
+/// out.
 const WALKS: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Goes from node to node of a FIFO.

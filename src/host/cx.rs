@@ -27,9 +27,9 @@ impl Cx {
     ///
     /// A closure of up to 216 bytes lies in the event's memory, which is recycled: 64 bytes for one
     /// of up to 24, 128 up to 88, else 256. A larger one has a box of its own (counted in
-    /// [`Stats::events_boxed`](crate::metrics::Stats::events_boxed)), in which it is called. On its way there
-    /// it is a few times on the stack of the thread that posts: what is larger than some 100 KB
-    /// belongs into a `Box` that it captures.
+    /// [`Stats::events_boxed`](crate::metrics::Stats::events_boxed)), in which it is called. On its
+    /// way there it is a few times on the stack of the thread that posts: what is larger than some
+    /// 100 KB belongs into a `Box` that it captures.
     ///
     /// # Order
     /// Events posted by one handler to one color run in the order of the posts. More: if a post to
@@ -39,8 +39,8 @@ impl Cx {
     ///
     /// # Panics
     /// If the reserve beyond the limit of queued events is used up, too:
-    /// [`Builder::events_max`](crate::Builder::events_max). [`Post::try_post`](crate::Post::try_post)
-    /// gives the closure back at the limit.
+    /// [`Builder::events_max`](crate::Builder::events_max).
+    /// [`Post::try_post`](crate::Post::try_post) gives the closure back at the limit.
     ///
     /// ```
     /// use mely::{Color, Runtime};
@@ -113,8 +113,8 @@ impl Cx {
         }
     }
 
-    /// Posts by `post` what was refused, [surely](Self::surely). Apart, since that is rare: so other
-    /// posts pay nothing for it.
+    /// Posts by `post` what was refused, [surely](Self::surely). Apart, since that is rare: so
+    /// other posts pay nothing for it.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -150,8 +150,8 @@ impl Cx {
         self.lend(|worker| worker.core.post_wrapped(handler, color, f, wrap))
     }
 
-    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and not
-    /// handed down to the maker.
+    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and
+    /// not handed down to the maker.
     pub(crate) fn post_boxed<F, G>(
         &self,
         handler: Option<&'static Handler>,
@@ -296,7 +296,8 @@ impl Cx {
     /// ```
     ///
     /// # Errors
-    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime has; nothing has changed then.
+    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime
+    /// has; nothing has changed then.
     ///
     /// libasync-smp and Mely assume that the number of processors stays as it is; scheduler
     /// activations would be the way to follow it (USENIX 2003, section 3).
@@ -409,8 +410,9 @@ impl Cx {
         self.worker_ref().inner.stats()
     }
 
-    /// The colors in which the most events wait; see [`Poster::deepest_colors`](crate::Poster::deepest_colors).
-    /// Posts of this handler count once they are published.
+    /// The colors in which the most events wait; see
+    /// [`Poster::deepest_colors`](crate::Poster::deepest_colors). Posts of this handler count once
+    /// they are published.
     pub fn deepest_colors(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
         self.worker_ref().inner.deepest(most)
     }

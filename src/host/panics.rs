@@ -265,8 +265,8 @@ impl Caught {
     }
 }
 
-/// Code of the user's, piece by piece: each piece runs also if one before it has panicked. The first
-/// panic goes on at the end.
+/// Code of the user's, piece by piece: each piece runs also if one before it has panicked. The
+/// first panic goes on at the end.
 #[derive(Default)]
 pub(crate) struct InTurn(Option<Caught>);
 

@@ -7,9 +7,9 @@
 //!
 //! Everything is behind one lock. No code of the user's runs under it, and no thread is joined
 //! under it, so a thread that gives a job waits for no other. The end of a run has nothing to do
-//! with it: each job holds a strong [`Poster`](super::poster::Poster), so while one waits or runs the end
-//! is not decided. [`BlockingPool::close`] comes after the cores have left. It finds no job, unless
-//! the run was cut short.
+//! with it: each job holds a strong [`Poster`](super::poster::Poster), so while one waits or runs
+//! the end is not decided. [`BlockingPool::close`] comes after the cores have left. It finds no
+//! job, unless the run was cut short.
 //!
 //! A thread that leaves the pool has not ended: the destructors of its thread locals run after
 //! that. They are the user's, and may take long or give work to the pool. So each thread that
@@ -74,8 +74,8 @@ pub(crate) enum JobRefusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlowBlocking {
-    /// The handler of the event that gave the work which waits for longest; without one, the type of
-    /// the closure.
+    /// The handler of the event that gave the work which waits for longest; without one, the type
+    /// of the closure.
     pub handler: &'static str,
     /// For how long that work has waited.
     pub waited_for: Duration,
@@ -312,8 +312,8 @@ impl BlockingPool {
     }
 
     /// Waits `grace` for jobs that run, and joins all threads whose jobs are over: for the
-    /// destructors of their thread locals it waits as long as they take. Jobs that wait are dropped.
-    /// No core is there any more.
+    /// destructors of their thread locals it waits as long as they take. Jobs that wait are
+    /// dropped. No core is there any more.
     pub(crate) fn close(&self, grace: Duration) -> Left {
         let mut drops = InTurn::default();
         self.discard(&mut drops);

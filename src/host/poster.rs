@@ -31,7 +31,8 @@ use std::fmt;
 /// # Strong posters
 /// A poster is *weak*, unless it was made by [`strong`](Self::strong) or
 /// [`Cx::strong_poster`](crate::Cx::strong_poster), or cloned from such a one: it does not keep the
-/// run from ending, and is refused once the runtime was asked to stop. While a strong poster exists,
+/// run from ending, and is refused once the runtime was asked to stop. While a strong poster
+/// exists,
 ///
 /// - a runtime that was asked to stop drains, and does not end;
 /// - a runtime that ends by itself ([`Builder::exit_when_idle`](crate::Builder::exit_when_idle))
@@ -41,10 +42,10 @@ use std::fmt;
 /// So a thread that has one delivers its answer, whenever the stop comes. The limit of the drain
 /// holds all the same: after [`drain_deadline`](crate::Builder::drain_deadline) the run ends with
 /// [`RunError::Deadline`](crate::RunError::Deadline), which says how many strong posters were left,
-/// and posts through them are refused. A panic that stops the runtime does not wait for them either.
-/// One that is leaked, or lies in the state of a [`Colored`](crate::Colored) that is not dropped
-/// before, keeps the run until that deadline. Each is counted in a word that all threads share: to
-/// make or drop one costs about as much as a post from another thread.
+/// and posts through them are refused. A panic that stops the runtime does not wait for them
+/// either. One that is leaked, or lies in the state of a [`Colored`](crate::Colored) that is not
+/// dropped before, keeps the run until that deadline. Each is counted in a word that all threads
+/// share: to make or drop one costs about as much as a post from another thread.
 ///
 /// A thread that a handler has started, or has told something by other means, posts after the
 /// events of that handler only if these were flushed ([`Cx::flush`]);
@@ -222,8 +223,8 @@ impl Poster {
         Ok(())
     }
 
-    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and not
-    /// handed down to the maker. `own`: as [`post_own`](Self::post_own).
+    /// The same for a closure that is boxed. It may be large: it is moved into its box here, and
+    /// not handed down to the maker. `own`: as [`post_own`](Self::post_own).
     #[allow(clippy::too_many_arguments, reason = "as for any other")]
     fn post_boxed<F, G>(
         &self,
@@ -402,7 +403,8 @@ impl Poster {
     /// Before the run it says how many work at first.
     ///
     /// # Errors
-    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime has.
+    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime
+    /// has.
     pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
         set_working(&self.inner.shared, cores)
     }

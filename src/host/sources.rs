@@ -11,9 +11,9 @@
 //! ([`Worker::visit_others`](super::worker::Worker::visit_others)): it tries the lock, brings out
 //! some of what has completed, and posts that as its own.
 //!
-//! **Watching.** If a core begins an event of [some length](crate::shared::idle::lookout) while another
-//! sleeps, it has its source watched. A core that goes to sleep has the sources of those watched
-//! that are in such events. If something comes, a sleeper is woken to visit.
+//! **Watching.** If a core begins an event of [some length](crate::shared::idle::lookout) while
+//! another sleeps, it has its source watched. A core that goes to sleep has the sources of those
+//! watched that are in such events. If something comes, a sleeper is woken to visit.
 //!
 //! **Order.** A core publishes what it has found before it lets go of the lock, so later bytes of a
 //! connection come behind earlier ones. A visitor's posts may lie in the mailbox of a color that

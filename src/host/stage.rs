@@ -16,8 +16,9 @@
 //!   forward only, by compare-and-swap under the lock of the decision. A core that decides, or the
 //!   thread that called `run` at a limit, moves it.
 //! - **Each core's worker** ([`super::worker`]) *follows*: it sees the word after a step, tells its
-//!   event source each stage in order ([`Source::begin_stage`](super::source::Source::begin_stage)),
-//!   and counts that. A stage ends only when all cores have followed.
+//!   event source each stage in order
+//!   ([`Source::begin_stage`](super::source::Source::begin_stage)), and counts that. A stage ends
+//!   only when all cores have followed.
 //! - **Each core's driver** ([`crate::net`]) does a stage's part for the connections at home there.
 //! - **The thread that called `run`** has the limits ([`StageLimits`]): it reports a stage whose
 //!   limit has passed to the hook of `Builder::on_drain`, and ends that stage. In a simulation the
@@ -52,8 +53,8 @@
 //! under way.
 //!
 //! A connection that is closed with unread input *lingers*: its end is sent, and its input thrown
-//! away until the peer's end, or for half a second at most (`LINGER_MAX`). A socket that is closed with unread
-//! input is reset by the kernel, and the peer may lose the answer.
+//! away until the peer's end, or for half a second at most (`LINGER_MAX`). A socket that is closed
+//! with unread input is reset by the kernel, and the peer may lose the answer.
 //!
 //! # What can never happen
 //!

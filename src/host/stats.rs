@@ -34,8 +34,9 @@ pub struct Stats {
     /// may be counted.
     pub events_waiting: u64,
     /// Events run whose closures were boxed, since they are larger than 216 bytes or aligned to
-    /// more than a word: an allocation each. [`Profile`](crate::metrics::Profile) names their handlers.
-    /// Counted as [`HandlerProfile::events_by_core`](crate::metrics::HandlerProfile::events_by_core).
+    /// more than a word: an allocation each. [`Profile`](crate::metrics::Profile) names their
+    /// handlers. Counted as
+    /// [`HandlerProfile::events_by_core`](crate::metrics::HandlerProfile::events_by_core).
     pub events_boxed: u64,
     /// Tasks that wait to be woken, or for the event that polls them again; see
     /// [`Cx::spawn`](crate::Cx::spawn). Exact between quanta.
@@ -281,7 +282,8 @@ impl Inner {
         boxed.map(events).sum()
     }
 
-    /// The processor that a core's thread is pinned to, or why it is not. None if that was not tried.
+    /// The processor that a core's thread is pinned to, or why it is not. None if that was not
+    /// tried.
     #[cfg(not(loom))]
     fn pinned(&self, number: usize) -> Option<Result<u32, String>> {
         let outcome = self.outcome.lock().unwrap();

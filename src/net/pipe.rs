@@ -368,21 +368,21 @@ impl Stream {
     /// a part for the whole; queued bytes are lost. `done` gets the error: `TimedOut` if one has an
     /// [idle timeout](Self::set_idle_timeout) and its peer did nothing for that long;
     /// `NotConnected` if the end of one had come before it was piped, or been sent; and
-    /// `ConnectionAborted` if a handler or a panic has closed one. Without an idle timeout a peer that does not
-    /// read keeps the pipe for as long as it likes. While a stream is paused its peer's error is
-    /// not noticed.
+    /// `ConnectionAborted` if a handler or a panic has closed one. Without an idle timeout a peer
+    /// that does not read keeps the pipe for as long as it likes. While a stream is paused its
+    /// peer's error is not noticed.
     ///
     /// **A stop** of the runtime ends receiving on both, as it does on any stream. What was
     /// received before is sent, and then the ends; the run waits for that up to its drain deadline,
-    /// also for a peer that does not read. A stream that is [under way](Self::set_under_way) goes on
-    /// until its peer's end, for as long as the stage [drain](crate::runtime::Stage::Drain) lasts.
-    /// If the stop ended receiving, `done` gets `ECANCELED`, once all is sent.
+    /// also for a peer that does not read. A stream that is [under way](Self::set_under_way) goes
+    /// on until its peer's end, for as long as the stage [drain](crate::runtime::Stage::Drain)
+    /// lasts. If the stop ended receiving, `done` gets `ECANCELED`, once all is sent.
     ///
     /// If the run is cut short, or the runtime dropped, `done` is dropped.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside this stream's color, or if `other` is of another runtime; with it both
-    /// connections are closed, and `done` is dropped.
+    /// [`Reason`](crate::Reason) outside this stream's color, or if `other` is of another runtime;
+    /// with it both connections are closed, and `done` is dropped.
     ///
     /// ```
     /// use mely::net::{Acceptors, Incoming};

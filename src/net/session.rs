@@ -232,8 +232,8 @@ impl Stream {
     /// closed.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is closed and `open`
-    /// dropped.
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is
+    /// closed and `open` dropped.
     ///
     /// # Panics
     /// If `open` panics; then the connection is reset.

@@ -127,14 +127,15 @@ impl fmt::Debug for Incoming {
 /// A connection that belongs to a color.
 ///
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Reason`](crate::Reason). Dropping it closes the connection as [`close`](Self::close) does. If one of its
-/// callbacks panics, or it is dropped while a panic unwinds, the connection is reset: its peer does
-/// not take a part for the whole.
+/// [`Reason`](crate::Reason). Dropping it closes the connection as [`close`](Self::close) does. If
+/// one of its callbacks panics, or it is dropped while a panic unwinds, the connection is reset:
+/// its peer does not take a part for the whole.
 ///
-/// When the runtime is asked to stop, what has arrived is received, and no more unless the connection
-/// is [under way](Self::set_under_way). Then, in the stage [close](crate::runtime::Stage::Close), `on_data`
-/// gets the error `ECANCELED`, also of a connection that is paused. Until then it may be written to.
-/// Callbacks that are left when the runtime is dropped are dropped with it.
+/// When the runtime is asked to stop, what has arrived is received, and no more unless the
+/// connection is [under way](Self::set_under_way). Then, in the stage
+/// [close](crate::runtime::Stage::Close), `on_data` gets the error `ECANCELED`, also of a
+/// connection that is paused. Until then it may be written to. Callbacks that are left when the
+/// runtime is dropped are dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
     /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
@@ -155,8 +156,8 @@ impl Stream {
     /// Who is at the other end.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source; `NotConnected` if the
-    /// peer is gone already, or the connection was closed.
+    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source;
+    /// `NotConnected` if the peer is gone already, or the connection was closed.
     pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
         self.conn.owner.peer_addr(self.open_fd(cx)?)
     }
@@ -304,8 +305,8 @@ impl Stream {
 
     /// Says whether the connection is under way: its peer is in the middle of a message, say. If it
     /// is when the runtime is asked to stop, receiving goes on until it is not any more, for as
-    /// long as the stage [drain](crate::runtime::Stage::Drain) lasts. Of a connection that is not under way,
-    /// no more is received after a stop than had arrived by then. `false` at first.
+    /// long as the stage [drain](crate::runtime::Stage::Drain) lasts. Of a connection that is not
+    /// under way, no more is received after a stop than had arrived by then. `false` at first.
     ///
     /// ```
     /// use mely::net::{LengthPrefixed, RecvBuf, Session, Stream, Then};
@@ -418,9 +419,10 @@ impl Stream {
     /// what has to wait is copied, and the buffer goes back.
     ///
     /// # Errors
-    /// [`Rejected`](crate::Rejected) gives the bytes back: outside the connection's color; [`Reason::NoRoom`](crate::Reason::NoRoom) if more
-    /// than the [limit](Self::set_write_limit) would be queued (a single buffer is always taken
-    /// when nothing is queued); [`Reason::Closed`](crate::Reason::Closed) if the connection is closing or broken.
+    /// [`Rejected`](crate::Rejected) gives the bytes back: outside the connection's color;
+    /// [`Reason::NoRoom`](crate::Reason::NoRoom) if more than the [limit](Self::set_write_limit)
+    /// would be queued (a single buffer is always taken when nothing is queued);
+    /// [`Reason::Closed`](crate::Reason::Closed) if the connection is closing or broken.
     pub fn write(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> Result<(), Rejected<SendBuf>> {
         if let Some(next) = self.admit(cx, bytes.into(), false)? {
             Arc::clone(&self.conn).start_send(cx, next);
@@ -580,7 +582,8 @@ impl Stream {
     /// has been.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, with which the stream is dropped and closed.
+    /// [`Reason`](crate::Reason) outside the connection's color, with which the stream is dropped
+    /// and closed.
     pub fn detach(mut self, cx: &mut Cx) -> Result<(), Reason> {
         let ended = {
             let mut colored = self.conn.colored.borrow(cx)?;

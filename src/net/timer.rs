@@ -586,9 +586,10 @@ impl Poster {
     /// callback's color is now, by an event of that core, and `after` begins when that runs.
     ///
     /// # Errors
-    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop (by a strong poster
-    /// a timer can still be set then, but does not fire: its callback is dropped), [`Reason::Full`](crate::Reason::Full) at the
-    /// builder's limit of queued events. Both give the callback back.
+    /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop (by a strong
+    /// poster a timer can still be set then, but does not fire: its callback is dropped),
+    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events. Both give the
+    /// callback back.
     ///
     /// ```
     /// use mely::{Callback, Color, Runtime};

@@ -2,8 +2,8 @@
 
 use super::numbers::{MEAN_SAMPLES, OUTLIER_NS, OUTLIER_TIMES};
 
-/// A mean after one more sample: nearer to it by one part in `weight` of the difference, rounded up,
-/// else a small mean would never move.
+/// A mean after one more sample: nearer to it by one part in `weight` of the difference, rounded
+/// up, else a small mean would never move.
 #[inline]
 pub(crate) fn nearer(mean: u32, sample: u32, weight: u32) -> u32 {
     let step = sample.abs_diff(mean).div_ceil(weight);

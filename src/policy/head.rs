@@ -15,22 +15,23 @@
 //! however many events that is ([`super::quantum`]). A color of which nobody said
 //! so goes to the tail.
 //!
-//! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for [`NEWEST_TURNS`]
-//! newer ones, of whatever color the posts come from; they pay for none. So who waits is passed by
-//! [`NEWEST_TURNS`] turns for each that was before it, and by those that were paid for already; and colors
-//! that post to each other without an end are at the tail again after that many. Of those turns
-//! [`NEWEST_TURNS`] at most are of colors that go on, and a quantum that has one of the newest pays for
-//! none of these: so such a color has [`NEWEST_TURNS`] turns more than its own.
+//! **Nothing starves.** A quantum in which a turn was waited for, from the tail, pays for
+//! [`NEWEST_TURNS`] newer ones, of whatever color the posts come from; they pay for none. So who
+//! waits is passed by [`NEWEST_TURNS`] turns for each that was before it, and by those that were
+//! paid for already; and colors that post to each other without an end are at the tail again after
+//! that many. Of those turns [`NEWEST_TURNS`] at most are of colors that go on, and a quantum that
+//! has one of the newest pays for none of these: so such a color has [`NEWEST_TURNS`] turns more
+//! than its own.
 //!
 //! **What it costs**: among chains that go on without an end, each event of which posts to a color
 //! that has nothing to do, an event from outside waits longer: on two cores with 64 chains of 2 us
 //! each, 1.8 times as long in the median, and three times in the hundredth case. Among chains with
 //! such a penalty all that wait have five quanta before it, where others have a turn of ten events.
 //!
-//! **Who was put first stays first**: what somebody asked for ([`crate::shared::remote::wishes`]), what a flush
-//! returns that had been taken for its turn, and what a busy core takes from another. While such a
-//! color is at the head, all else goes to the tail. It pays for nothing: a flush for each event
-//! would pay again and again with the same turn.
+//! **Who was put first stays first**: what somebody asked for ([`crate::shared::remote::wishes`]),
+//! what a flush returns that had been taken for its turn, and what a busy core takes from another.
+//! While such a color is at the head, all else goes to the tail. It pays for nothing: a flush for
+//! each event would pay again and again with the same turn.
 //!
 //! At the head of a core-queue are so first those that were put there, then the newest, then those
 //! that wait. It is counted only how many there are: what a thief has taken of them is missed, and
@@ -105,8 +106,8 @@ impl Newest {
 }
 
 /// What a core has granted lately to colors that hurry. One is granted in [`HURRY_QUANTA`]; those
-/// that were not are saved up, at most [`HURRIES_MAX`]. So of any two quanta in a row that come after
-/// a burst, one takes the colors as if nobody had asked.
+/// that were not are saved up, at most [`HURRIES_MAX`]. So of any two quanta in a row that come
+/// after a burst, one takes the colors as if nobody had asked.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The quantum by which all that was granted is paid for.

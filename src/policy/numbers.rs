@@ -1,6 +1,6 @@
-//! All numbers by which the scheduler is tuned: each with its unit last, what it bounds, and where it
-//! comes from: a paper, a row of a bench, or a bound of `benches/ablation.md`. Sizes of arrays and
-//! layouts of words are with what they size.
+//! All numbers by which the scheduler is tuned: each with its unit last, what it bounds, and where
+//! it comes from: a paper, a row of a bench, or a bound of `benches/ablation.md`. Sizes of arrays
+//! and layouts of words are with what they size.
 
 // What is learned of handlers, steals and wake-ups.
 
@@ -17,9 +17,9 @@ pub(crate) const EVENT_MIN_NS: u64 = 10;
 /// the least that a steal is believed to cost: what one costs the scheduler, with memory that has
 /// gone cold.
 pub(crate) const EVENT_NS: u32 = 100;
-/// The weight of a new sample in the mean of a handler, or of a core's steals, is one over this, and
-/// an annotation counts for as many. Others are told of what was measured when it differs by more
-/// than such a part.
+/// The weight of a new sample in the mean of a handler, or of a core's steals, is one over this,
+/// and an annotation counts for as many. Others are told of what was measured when it differs by
+/// more than such a part.
 pub(crate) const MEAN_SAMPLES: u32 = 16;
 /// The weight in the mean of the long run: a handler that is long now and then is not forgotten in
 /// between. Row: `penalty-512`.

@@ -4,8 +4,8 @@ use super::Policy;
 use super::numbers::{BATCH_ALONE_EVENTS, STEAL_NS};
 use crate::ablation::{Rule, without};
 
-/// How long a quantum is, in ns: what is not worth stealing may be hidden from thieves, and at least
-/// enough to make up for taking the lock.
+/// How long a quantum is, in ns: what is not worth stealing may be hidden from thieves, and at
+/// least enough to make up for taking the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantum {
     /// While a core is idle.
@@ -83,9 +83,9 @@ pub(crate) fn lasting_max(lasting: u32, wanted: bool) -> u32 {
     }
 }
 
-/// How many events the turn of the only color of a checkout has at most. `waits`: others are queued;
-/// `drags`: what its next events work on is in the caches, see [`super::head`]. The quantum ends the
-/// turn all the same, so that mail is not left for longer.
+/// How many events the turn of the only color of a checkout has at most. `waits`: others are
+/// queued; `drags`: what its next events work on is in the caches, see [`super::head`]. The quantum
+/// ends the turn all the same, so that mail is not left for longer.
 #[inline(always)]
 pub(crate) fn turn_events(batch: u32, waits: bool, drags: bool) -> u32 {
     if (!waits || drags) && !without(Rule::Undisturbed) {

@@ -50,9 +50,9 @@ impl Row {
         posted - self.posted >= self.lone && !self.is_slow(posted, 0)
     }
 
-    /// The event is over: the lone posts that its handler owes now. After the last publishing it may
-    /// have taken what its other posts took, or what the posts to one color take that are published
-    /// together, which are `together` at most.
+    /// The event is over: the lone posts that its handler owes now. After the last publishing it
+    /// may have taken what its other posts took, or what the posts to one color take that are
+    /// published together, which are `together` at most.
     pub(crate) fn end(self, now_ns: u64, posted: u64, together: usize) -> u32 {
         let posts = posted - self.posted;
         let tail_ns = now_ns - self.published_ns;

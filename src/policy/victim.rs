@@ -14,16 +14,16 @@ pub(crate) enum Temptation {
     Stuck,
 }
 
-/// Whether anything waits for a victim that may be stuck: stealable colors are queued, or pokes have
-/// come. By the two-color rule only pokes count: what is not worth it may not be taken, stuck or
-/// not.
+/// Whether anything waits for a victim that may be stuck: stealable colors are queued, or pokes
+/// have come. By the two-color rule only pokes count: what is not worth it may not be taken, stuck
+/// or not.
 #[inline]
 pub(crate) fn may_be_stuck(policy: &Policy, stealable: u32, poked: impl FnOnce() -> bool) -> bool {
     stealable > 0 && !policy.needs_two_colors() || poked()
 }
 
-/// For how long a victim may be seen in one turn before it is stuck, in ns. One that sleeps has been
-/// rung, or is about to be, and is given the time to wake up: else it would for nothing.
+/// For how long a victim may be seen in one turn before it is stuck, in ns. One that sleeps has
+/// been rung, or is about to be, and is given the time to wake up: else it would for nothing.
 #[inline]
 pub(crate) fn patience_ns(steal_cost_ns: u64, asleep: bool, wake_cost_ns: u64) -> u64 {
     if asleep {
@@ -40,8 +40,9 @@ pub(crate) fn is_stuck(in_long: bool, seen_ns: u64, patience_ns: u64) -> bool {
 }
 
 /// Whether a thief that has `thief_ns` worth takes a worthy color of `color_ns` from a victim that
-/// has `victim_ns`, this color included: until both have the same. The thief ends ahead by one color
-/// at most, and the victim has what it runs besides. A thief with nothing takes one in any case.
+/// has `victim_ns`, this color included: until both have the same. The thief ends ahead by one
+/// color at most, and the victim has what it runs besides. A thief with nothing takes one in any
+/// case.
 #[inline]
 pub(crate) fn shares(thief_ns: u64, color_ns: u64, victim_ns: u64) -> bool {
     thief_ns == 0 || thief_ns + color_ns <= victim_ns
@@ -84,8 +85,8 @@ pub(crate) fn where_to(colors: usize) -> Destination {
     }
 }
 
-/// Whether a core with `theirs` colors that last is to give some to a busy one with `ours`: that are
-/// more by a part, so that many do not change sides without an end. Of three such colors on two
+/// Whether a core with `theirs` colors that last is to give some to a busy one with `ours`: that
+/// are more by a part, so that many do not change sides without an end. Of three such colors on two
 /// cores one does each time.
 #[inline]
 pub(crate) fn levels(theirs: u32, ours: u32) -> bool {

@@ -169,11 +169,11 @@ impl Builder {
     ///
     /// By default threads are pinned if the runtime has at least as many [cores](Self::cores) as
     /// there are processors in the calling thread's affinity mask (or cpuset), and if the process's
-    /// CPU quota grants as many. A runtime with fewer cores leaves its threads to the system, because
-    /// two programs that pin themselves to the same processor share it while others idle. So does
-    /// a runtime that [follows](Self::follow_processors) its processors. If a thread cannot be
-    /// pinned, it runs unpinned and [`CoreStats::pin_refused`](crate::metrics::CoreStats::pin_refused) says
-    /// why.
+    /// CPU quota grants as many. A runtime with fewer cores leaves its threads to the system,
+    /// because two programs that pin themselves to the same processor share it while others idle.
+    /// So does a runtime that [follows](Self::follow_processors) its processors. If a thread cannot
+    /// be pinned, it runs unpinned and
+    /// [`CoreStats::pin_refused`](crate::metrics::CoreStats::pin_refused) says why.
     ///
     /// With `true`, for a program that has its processors to itself, threads are always pinned, to
     /// the processors in turn; if one cannot be, the run fails
@@ -276,8 +276,8 @@ impl Builder {
     ///
     /// By default it is measured while the runtime runs: the median of the times from when a core
     /// rings another until that one runs, from 5 to 50 us, beginning with 10 us
-    /// ([`Stats::wake_cost`](crate::metrics::Stats::wake_cost)). In a simulation without a machine it
-    /// is 10 us.
+    /// ([`Stats::wake_cost`](crate::metrics::Stats::wake_cost)). In a simulation without a machine
+    /// it is 10 us.
     pub fn wake_cost(mut self, time: Duration) -> Builder {
         self.wake_cost = Some(time);
         self
@@ -351,9 +351,9 @@ impl Builder {
         self
     }
 
-    /// Most threads for blocking work ([`Cx::try_blocking`](crate::Cx::try_blocking)); 64 by default, and
-    /// from 1 to 1,024. None is there before there is work for it. They mostly wait, so there may
-    /// be many more than processors.
+    /// Most threads for blocking work ([`Cx::try_blocking`](crate::Cx::try_blocking)); 64 by
+    /// default, and from 1 to 1,024. None is there before there is work for it. They mostly wait,
+    /// so there may be many more than processors.
     pub fn blocking_threads_max(mut self, threads: usize) -> Builder {
         self.blocking.threads_max = threads;
         self
@@ -501,10 +501,10 @@ impl Builder {
     ///
     /// `mely-recording summary FILE` prints what each handler took and posted, `mely-recording
     /// timeline FILE` draws it all on a time axis, and the crate `mely_recording` reads the file.
-    /// [`Handler::working_set_bytes`](crate::Handler::working_set_bytes) adds what the runtime cannot
-    /// measure. An event with one post takes some 15 bytes, and some 40 ns. A core that has 32 KiB
-    /// together writes them itself: the file should be where that is quick. When the limit is
-    /// reached the run goes on and the recording has ended, which [`Stats::recording`] says, and
+    /// [`Handler::working_set_bytes`](crate::Handler::working_set_bytes) adds what the runtime
+    /// cannot measure. An event with one post takes some 15 bytes, and some 40 ns. A core that has
+    /// 32 KiB together writes them itself: the file should be where that is quick. When the limit
+    /// is reached the run goes on and the recording has ended, which [`Stats::recording`] says, and
     /// the file; so it is if the file cannot be written. The recording is complete once the run has
     /// ended.
     ///

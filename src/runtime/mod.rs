@@ -6,12 +6,12 @@
 //!    [`Builder::exit_when_idle`], nothing is left to do.
 //! 2. Every core is woken, cancels what its event source waits for, and runs the events that are
 //!    queued, and those that they post, in the order of the [`Stage`]s.
-//! 3. When all cores have nothing left and no strong [`Poster`] exists, the runtime is closed: later
-//!    posts are refused.
+//! 3. When all cores have nothing left and no strong [`Poster`] exists, the runtime is closed:
+//!    later posts are refused.
 //! 4. Every core leaves, its event source first: cancel, drain, close, free.
-//! 5. At the deadline ([`Builder::drain_deadline`]) the runtime is closed by force. Cores leave after
-//!    the handler they are in; a core whose handler does not return is left behind with its thread,
-//!    and [`RunError::Deadline`] names the handler.
+//! 5. At the deadline ([`Builder::drain_deadline`]) the runtime is closed by force. Cores leave
+//!    after the handler they are in; a core whose handler does not return is left behind with its
+//!    thread, and [`RunError::Deadline`] names the handler.
 //! 6. The threads for blocking work end. If the run was cut short, work that has not begun is
 //!    dropped, and running work has half a second; then its thread is left behind.
 //! 7. Closures that were never run are dropped with the [`Runtime`], on the thread that called

@@ -1,5 +1,5 @@
-//! What a core has posted and executed since it began, holds and tasks included: a runtime is at its
-//! end when all cores together have executed as much as they have posted.
+//! What a core has posted and executed since it began, holds and tasks included: a runtime is at
+//! its end when all cores together have executed as much as they have posted.
 
 use crate::event::counts::{Counts, Run};
 use crate::event::tag::ProfileId;

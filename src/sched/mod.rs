@@ -3,7 +3,8 @@
 //! Read in this order: [`step`] is one step of one core, and the heart of it all; [`core`] is that
 //! core; [`exchange`] is what it does under its lock once a quantum: return, flush, take mail,
 //! check out; [`checkout`] is what it runs without the lock; [`outbox`] what it has posted and not
-//! published yet; [`ledger`] how much it has posted and executed; [`section`] is the critical section, where colors are linked and change owner.
+//! published yet; [`ledger`] how much it has posted and executed; [`section`] is the critical
+//! section, where colors are linked and change owner.
 //!
 //! [`steal`] and [`victim`] are what an idle core does, [`levelling`] what a busy one does beside a
 //! busier; [`takeover`] takes from those that sleep, and [`waking`] wakes them; [`retiring`]

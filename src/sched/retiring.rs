@@ -1,5 +1,5 @@
-//! A core that is *retired* ([`crate::shared::remote::working`]): how it learns of that, and what it does in
-//! its [exchange](super::exchange) besides.
+//! A core that is *retired* ([`crate::shared::remote::working`]): how it learns of that, and what
+//! it does in its [exchange](super::exchange) besides.
 //!
 //! It keeps no color and compares itself with nobody. Once it has returned what it had checked out,
 //! published its outbox and taken its mail, it *passes on* all that is queued: each color, with its

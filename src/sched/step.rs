@@ -32,9 +32,9 @@ pub(crate) enum Stepped {
     Idle,
 }
 
-/// One step of one core, which works or is [`RETIRED`](super::retiring). Never blocks. Called by the
-/// thread loop, the loom models, and the simulation of virtual cores. `between` is called after each
-/// event, for the simulation, which lets other cores go on there.
+/// One step of one core, which works or is [`RETIRED`](super::retiring). Never blocks. Called by
+/// the thread loop, the loom models, and the simulation of virtual cores. `between` is called after
+/// each event, for the simulation, which lets other cores go on there.
 #[inline]
 pub(crate) fn step<const RETIRED: bool, H: Host + ?Sized>(
     host: &mut H,

@@ -63,8 +63,8 @@
 //! threads, addresses. A test that repeats itself keeps clear of those.
 //! [`Simulation::fingerprint`] tells whether two runs were the same.
 //!
-//! [Blocking work](crate::Cx::try_blocking) runs as events of virtual threads; the seed decides which is
-//! over first. It takes no virtual time.
+//! [Blocking work](crate::Cx::try_blocking) runs as events of virtual threads; the seed decides
+//! which is over first. It takes no virtual time.
 //!
 //! # What is checked on the way
 //!
@@ -82,9 +82,9 @@
 //! # How
 //!
 //! Each virtual core has a thread, named as in a run on threads: `mely-0` and so on. One of them
-//! runs at a time, and hands the simulation to the next. So thread-local variables are a core's own:
-//! if a handler keeps something there, or lends something while a closure runs, no other core sees
-//! it. A hand-over takes some microseconds.
+//! runs at a time, and hands the simulation to the next. So thread-local variables are a core's
+//! own: if a handler keeps something there, or lends something while a closure runs, no other core
+//! sees it. A hand-over takes some microseconds.
 //!
 //! The threads have stacks of 2 MiB, provided as far as they are used. They end at the
 //! [`end`](Simulation::end) of the simulation, or when it is dropped. If a handler does not come to
@@ -155,8 +155,8 @@ pub enum Step {
 }
 
 impl Builder {
-    /// Builds the same runtime with virtual cores, which take steps in an order that `seed` decides,
-    /// on a virtual clock and the simulated network: see [`sim`](crate::sim).
+    /// Builds the same runtime with virtual cores, which take steps in an order that `seed`
+    /// decides, on a virtual clock and the simulated network: see [`sim`](crate::sim).
     ///
     /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
     /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event

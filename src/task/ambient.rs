@@ -42,8 +42,9 @@ pub fn with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> R {
 /// As [`with_cx`], where there may be no context.
 ///
 /// # Errors
-/// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks: on a thread that is no core, in a handler, which has its context
-/// from its parameter, and in a future that somebody else polls. Also inside `f` of another call.
+/// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks: on a thread that is no core,
+/// in a handler, which has its context from its parameter, and in a future that somebody else
+/// polls. Also inside `f` of another call.
 pub fn try_with_cx<R>(f: impl FnOnce(&mut Cx) -> R) -> Result<R, Reason> {
     Cx::with_lent(f).ok_or(Reason::NoContext)
 }

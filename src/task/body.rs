@@ -27,9 +27,9 @@
 //! **What can never happen.** Two polls at once: both would be events of one color. A wake without
 //! a poll after it, unless the task is over. A run that ends while a task waits: from the first
 //! poll that did not finish it until it is over, it counts as an event posted and not executed. An
-//! end without a result: the event that drops the future settles it. A future that is dropped outside of
-//! its color, unless the run was cut short: then the runtime drops what waits, when no core runs
-//! any more ([`crate::host::leftovers`]).
+//! end without a result: the event that drops the future settles it. A future that is dropped
+//! outside of its color, unless the run was cut short: then the runtime drops what waits, when no
+//! core runs any more ([`crate::host::leftovers`]).
 
 use crate::ask::JoinError;
 use crate::ask::cell::{JoinCell, Joined};

@@ -149,8 +149,8 @@ impl Cx {
     /// A run does not end before its tasks, whether it was asked to stop or ends when it is idle:
     /// `Stats::tasks` counts those that wait. They do not count towards
     /// [`Builder::events_max`](crate::Builder::events_max). So a task that would go on for ever
-    /// listens to [`stopping`](crate::task::stopping), or is canceled. If the run is cut short, the futures
-    /// that are left are dropped.
+    /// listens to [`stopping`](crate::task::stopping), or is canceled. If the run is cut short, the
+    /// futures that are left are dropped.
     ///
     /// A panic of the future is one of the event that polled it, and what it panics with goes where
     /// that of any event goes; the task is over then. Who would rather have the payload than the
@@ -242,8 +242,8 @@ impl Hold {
     /// [`with_cx`](crate::task::with_cx).
     ///
     /// Also at the limit of queued events. If the task is [canceled](JoinHandle::cancel), the color
-    /// goes on when the future was dropped. A [deadline](Self::resume_after) ends the hold as always: what is
-    /// left of the future runs between the other events of the color then.
+    /// goes on when the future was dropped. A [deadline](Self::resume_after) ends the hold as
+    /// always: what is left of the future runs between the other events of the color then.
     ///
     /// ```
     /// use mely::task::sleep;
@@ -305,7 +305,8 @@ impl<T: Send + 'static> Colored<T> {
     /// futures, of whatever color or runtime. Posted at the first poll. If the future is dropped
     /// before the event has begun, the event is canceled.
     ///
-    /// A task of the state's own color needs no event for it: see [`with_cx`](crate::task::with_cx).
+    /// A task of the state's own color needs no event for it: see
+    /// [`with_cx`](crate::task::with_cx).
     ///
     /// ```
     /// use mely::{Color, Colored, Runtime};
@@ -325,8 +326,8 @@ impl<T: Send + 'static> Colored<T> {
     ///
     /// # Errors
     /// [`JoinError::Panicked`] if `f` panics, or the state is poisoned. [`JoinError::Full`] at the
-    /// builder's limit of queued events. [`JoinError::Dropped`] if the runtime of the state takes no
-    /// more posts from here, or its run is cut short.
+    /// builder's limit of queued events. [`JoinError::Dropped`] if the runtime of the state takes
+    /// no more posts from here, or its run is cut short.
     pub async fn call<R, F>(&self, f: F) -> Result<R, JoinError>
     where
         R: Send + 'static,

@@ -234,8 +234,8 @@ impl<H: Handles> Target<H> {
         Poster::of(&self.inner).post_sort_until(self.until, handler, color, f, sort, wrap)
     }
 
-    /// Posts an event to each of the colors, or gives `f` back. `meeting` makes their common part of
-    /// the handles, the order of the states and `f`.
+    /// Posts an event to each of the colors, or gives `f` back. `meeting` makes their common part
+    /// of the handles, the order of the states and `f`.
     fn post<F, A>(
         self,
         handler: Option<&'static Handler>,
@@ -355,9 +355,10 @@ impl Cx {
     /// The states must not include one whose color is held until `f` has run: they would wait for
     /// each other.
     ///
-    /// It runs under the handler of the first state whose handle has one ([`Colored::via`](crate::Colored::via)). There
-    /// is an event under that handler for each of the colors, of which one runs `f`: so the
-    /// handler's [profile](crate::metrics::Profile) counts as many events.
+    /// It runs under the handler of the first state whose handle has one
+    /// ([`Colored::via`](crate::Colored::via)). There is an event under that handler for each of
+    /// the colors, of which one runs `f`: so the handler's [profile](crate::metrics::Profile)
+    /// counts as many events.
     ///
     /// If `f` panics all of the states are poisoned. If one of them is already, the event panics.
     ///

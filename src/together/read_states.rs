@@ -4,8 +4,8 @@ use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
 use crate::{Colored, Cx, Reason};
 
-/// States that an event can read together: as [`States`](crate::state::States), of types that are `Sync`.
-/// See [`Cx::read_all`].
+/// States that an event can read together: as [`States`](crate::state::States), of types that are
+/// `Sync`. See [`Cx::read_all`].
 pub trait ReadStates: sealed::ReadStates {}
 
 impl<S: sealed::ReadStates> ReadStates for S {}

@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The time that tasks have: that of [`sleep`](crate::task::sleep), which is virtual in simulations.
+/// The time that tasks have: that of [`sleep`](crate::task::sleep), which is virtual in
+/// simulations.
 ///
 /// hyper's timeouts need it (`Builder::timer`): HTTP/1's `header_read_timeout`, HTTP/2's
 /// keep-alive.

@@ -8,10 +8,10 @@
 //! the program had before is called as well. If it installs one later, or blocks the signal, nobody
 //! is kicked, and completions wait for the owner.
 //!
-//! The visitor that kicks has the lock of the source ([`crate::host::sources`]), so the owner is not
-//! at its queues meanwhile. If the signal comes late, the owner may be there: it then finds some
-//! entries submitted before it gets to that, which is as good. A signal that nobody has sent here
-//! enters in vain.
+//! The visitor that kicks has the lock of the source ([`crate::host::sources`]), so the owner is
+//! not at its queues meanwhile. If the signal comes late, the owner may be there: it then finds
+//! some entries submitted before it gets to that, which is as good. A signal that nobody has sent
+//! here enters in vain.
 //!
 //! The kernel does not restart some calls of the user's that block: poll, nanosleep, sockets with a
 //! timeout. A kick ends these with EINTR. (std's functions for sleeping try again.)

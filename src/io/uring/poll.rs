@@ -97,9 +97,9 @@ impl Uring {
         }
     }
 
-    /// An enter brings out some twenty deferred completions (since Linux 6.12), so it takes several.
-    /// At most as many are waited for as can have been there at the beginning, one for each
-    /// operation and the doorbell's: others may follow for ever.
+    /// An enter brings out some twenty deferred completions (since Linux 6.12), so it takes
+    /// several. At most as many are waited for as can have been there at the beginning, one for
+    /// each operation and the doorbell's: others may follow for ever.
     pub(in crate::io) fn catch_up(&mut self) -> io::Result<usize> {
         self.flush_backlog();
         let (mut before, most) = (None, self.glance().completed + self.ops.len() + 1);

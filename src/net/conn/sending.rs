@@ -1,11 +1,11 @@
 //! Sending: from the core that runs the color's event, one send of a connection at a time.
 //!
 //! The first write of an event leaves at once, as far as the kernel takes it: the event may go on
-//! for long. Further writes of the event are *gathered*, and leave joined when the event is over, or
-//! at a flush. If the event is known to be long, they leave at once as well. Bytes that the kernel
-//! does not take are a send *under way* on the core's ring, until an event of the color has heard
-//! what became of it. Meanwhile, writes wait in the queue. An event says that all is sent only where
-//! somebody has asked for that.
+//! for long. Further writes of the event are *gathered*, and leave joined when the event is over,
+//! or at a flush. If the event is known to be long, they leave at once as well. Bytes that the
+//! kernel does not take are a send *under way* on the core's ring, until an event of the color has
+//! heard what became of it. Meanwhile, writes wait in the queue. An event says that all is sent
+//! only where somebody has asked for that.
 
 use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};

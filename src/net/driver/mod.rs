@@ -953,8 +953,8 @@ impl Drop for Driver {
     }
 }
 
-/// Lets a connection go: if nobody else has it, in its color. (A thread outside may have dropped its
-/// handle meanwhile.)
+/// Lets a connection go: if nobody else has it, in its color. (A thread outside may have dropped
+/// its handle meanwhile.)
 fn release(conn: Arc<Conn>, core: &mut Core) {
     if let Some(conn) = Arc::into_inner(conn) {
         core.post_own(None, conn.color(), move |_cx: &mut crate::Cx| drop(conn));

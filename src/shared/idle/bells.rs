@@ -1,7 +1,7 @@
 //! Doorbells: what makes a core that sleeps wake up.
 //!
-//! Whoever turns a core's pokes from parked to awake ([`super`], [`crate::shared::remote::poke`]) *owes*
-//! it a ring. The ring comes after all locks are released.
+//! Whoever turns a core's pokes from parked to awake ([`super`], [`crate::shared::remote::poke`])
+//! *owes* it a ring. The ring comes after all locks are released.
 //!
 //! **Many at once.** A ring takes who rings some microseconds, so one core that wakes 127 others
 //! keeps the last of them waiting for half a millisecond. Hence it shares out what it owes, if that

@@ -1,8 +1,9 @@
 //! Who is told of what comes to the event source of a core that is inside an event.
 //!
 //! A core that idles sleeps. While it does, the source of a core in an event that takes as long as
-//! a wake-up and a steal together, several times ([`WATCHED_NS`](crate::policy::numbers::WATCHED_NS)), is *watched*: by a thread
-//! that sleeps in the kernel until something comes, and then wakes a core that sleeps, to
+//! a wake-up and a steal together, several times
+//! ([`WATCHED_NS`](crate::policy::numbers::WATCHED_NS)), is *watched*: by a thread that sleeps in
+//! the kernel until something comes, and then wakes a core that sleeps, to
 //! [visit](crate::host::sources) that source.
 //!
 //! **To begin such an event**, a core (1) says so; (2) fences; (3) has its source watched, if

@@ -26,17 +26,17 @@
 //! kernel. A *poke* needs no fence: it goes into the word of step 1 itself, which says whether to
 //! ring ([`crate::shared::remote::poke`]).
 //!
-//! **To wake a core**, another (1) publishes; (2) fences; (3) looks for a sleeper; (4) turns the word
-//! of that core's pokes from `PARKED` to `EMPTY`. The one thread that makes this change *owes* the
-//! ring, which comes after all locks are released. A ring before the wait makes the wait return at
-//! once. (2) is needed only when the hint rises to a wake-up's cost. (That may fall while a core
+//! **To wake a core**, another (1) publishes; (2) fences; (3) looks for a sleeper; (4) turns the
+//! word of that core's pokes from `PARKED` to `EMPTY`. The one thread that makes this change *owes*
+//! the ring, which comes after all locks are released. A ring before the wait makes the wait return
+//! at once. (2) is needed only when the hint rises to a wake-up's cost. (That may fall while a core
 //! sleeps. A core that has work worth it by then wakes one at its next critical section.)
 //!
-//! **The last to search looks last.** A wake-up may cost the waker more than a request does. So while
-//! a core searches, as each does that was just woken, none is woken for work: the search ends with
-//! another look, and if there is more than the core can do, it wakes the next. A core that goes to
-//! sleep looks as well, unless as many of its group search as may: each of those has a look of its
-//! own to come, after it is counted out.
+//! **The last to search looks last.** A wake-up may cost the waker more than a request does. So
+//! while a core searches, as each does that was just woken, none is woken for work: the search ends
+//! with another look, and if there is more than the core can do, it wakes the next. A core that
+//! goes to sleep looks as well, unless as many of its group search as may: each of those has a look
+//! of its own to come, after it is counted out.
 
 pub(crate) mod bells;
 pub(crate) mod core_set;

@@ -8,8 +8,8 @@
 //! that are no cores are not measured: a core decides about those by cores.
 //!
 //! What is kept is the median. A wake-up that waited for a processor takes milliseconds, and a mean
-//! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups, and writes what all
-//! the others read only while that is wrong.
+//! would remember it for long. Each core has a tally ([`Tally`]) of its wake-ups, and writes what
+//! all the others read only while that is wrong.
 
 use crate::policy::numbers::WAKE_NS;
 use crate::policy::wake::Tally;

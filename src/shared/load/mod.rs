@@ -1,5 +1,5 @@
-//! What a core shows to others of its work: what it has to give in its [`hint`], what it is doing in
-//! its [`progress`]; [`steal_costs`] is what is measured, [`stats`] what is counted.
+//! What a core shows to others of its work: what it has to give in its [`hint`], what it is doing
+//! in its [`progress`]; [`steal_costs`] is what is measured, [`stats`] what is counted.
 
 pub(crate) mod hint;
 pub(crate) mod progress;

@@ -165,7 +165,8 @@ impl Progress {
         self.stuck.store(turn, relaxed::Ordering::Relaxed);
     }
 
-    /// The core has just woken, and the watchdog does not look at it: see [`crate::shared::idle::vigil`].
+    /// The core has just woken, and the watchdog does not look at it: see
+    /// [`crate::shared::idle::vigil`].
     pub(crate) fn set_fresh(&self, fresh: bool) {
         self.fresh.store(fresh, relaxed::Ordering::Relaxed);
     }

@@ -4,7 +4,8 @@
 use crate::sync::relaxed::Counter;
 use mely_topology::Distance;
 
-/// The counters of one core; what each means is documented on [`CoreStats`](crate::metrics::CoreStats).
+/// The counters of one core; what each means is documented on
+/// [`CoreStats`](crate::metrics::CoreStats).
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounters {
     pub(crate) events: Counter,

@@ -1,4 +1,5 @@
-//! The word in a color's slot in which something is asked of it ([`crate::shared::remote::wishes`]).
+//! The word in a color's slot in which something is asked of it
+//! ([`crate::shared::remote::wishes`]).
 
 use crate::color::CoreId;
 use crate::sync::atomic::{AtomicU16, Ordering};

@@ -26,8 +26,8 @@
 //!
 //! **A post knows nothing of all this.** A color's owner may be retired: the poke goes there as to
 //! any other owner and wakes it, and its next critical section passes the color on, the mail with
-//! it, as a color that was placed elsewhere goes ([`crate::shared::queue::wish`]). From then on the color has
-//! another owner. A color that nobody posts to stays where it is.
+//! it, as a color that was placed elsewhere goes ([`crate::shared::queue::wish`]). From then on the
+//! color has another owner. A color that nobody posts to stays where it is.
 //!
 //! What can never happen: a step of a retired core that begins an event which is not of its control
 //! color, or takes a color from another core; a retired core among the sleepers; no core that
