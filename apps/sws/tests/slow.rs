@@ -259,8 +259,10 @@ fn a_stopped_server_finishes_what_was_asked_in_time(backend: &str) {
     server.says("asked to stop");
     stop_for(&server, Duration::from_millis(1_500), &mut asking);
     for (number, (client, _)) in asking.iter_mut().enumerate() {
-        let answer = client.answer();
-        assert_eq!((answer.status(), answer.closes()), (200, true), "{number}");
+        // Whether it says that it closes is open: the signal may have come before its color was
+        // told of the end.
+        assert_eq!(client.answer().status(), 200, "{number}");
+        client.ends();
     }
     assert_eq!(server.wait_for_end().code, Some(0));
 }
