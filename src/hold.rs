@@ -258,7 +258,14 @@ impl Hold {
     {
         let dropping = move |_cx: &mut Cx| drop(f);
         let poster = Poster::of(&self.inner);
-        drop(poster.post_own_sort_until(Until::End, None, self.color, dropping, Sort::PASSING));
+        drop(poster.post_sort_until(
+            Until::End,
+            None,
+            self.color,
+            dropping,
+            Sort::PASSING.own(),
+            |f| f,
+        ));
     }
 
     fn resume_as<F>(mut self, handler: Option<&'static Handler>, f: F)

@@ -7,6 +7,7 @@
 use crate::clock::Clock;
 use crate::color::CoreId;
 use crate::color::HashKey;
+use crate::event::node::Sort;
 use crate::host::inner::{Config, Ended, Inner};
 use crate::host::panics::InTurn;
 use crate::host::panics::OnPanic;
@@ -347,7 +348,7 @@ impl Completed {
     fn posts<F: FnOnce(&mut Cx) + Send + 'static>(callback: Callback<F>) -> Completed {
         Completed(Box::new(move |core| {
             let Callback { handler, color, f } = callback;
-            let posted = core.post_wrapped(handler, color, f, |f| f);
+            let posted = core.post_sort(handler, color, f, Sort::ORDINARY, |f| f);
             assert!(posted.is_ok(), "the world is not full");
         }))
     }

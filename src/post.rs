@@ -1,7 +1,7 @@
 //! Posting from wherever one is: by a handler's context, a poster, a hold.
 
 use crate::ask::{Asked, JoinHandle};
-use crate::event::node::is_boxed;
+use crate::event::node::Sort;
 use crate::gate::HoldId;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
@@ -207,10 +207,7 @@ pub(crate) mod sealed {
         where
             G: FnOnce(&mut Cx) + Send + 'static,
         {
-            if const { is_boxed::<G>() } {
-                return self.post_boxed(handler, color, f, wrap);
-            }
-            Cx::post_wrapped(self, handler, color, f, wrap)
+            self.post_sort(handler, color, f, Sort::ORDINARY, wrap)
                 .map_err(|f| Rejected::new(Reason::Full, f))
         }
     }

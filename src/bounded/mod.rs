@@ -347,15 +347,9 @@ impl<T: Send + 'static> Bounded<T> {
                 }
             };
             let sort = through.map_or(Sort::ORDINARY, |_| Sort::PASSING);
-            let (until, parts) = (Until::End, (f, bounded));
-            match poster.post_sort_until(until, handler, color, parts, sort, with_permit) {
-                Err(refused) if refused.reason == Reason::Full => {
-                    let event = with_permit(refused.value);
-                    drop(poster.post_own_sort_until(until, handler, color, event, sort));
-                    Ok(())
-                }
-                posted => posted.map_err(|refused| refused.value),
-            }
+            let (until, parts, sort) = (Until::End, (f, bounded), sort.own());
+            let posted = poster.post_sort_until(until, handler, color, parts, sort, with_permit);
+            posted.map_err(|refused| refused.value)
         };
         let (permits, waiters_max) = (&self.cell.permits, self.cell.waiters_max);
         let joined = permits.join((f, post, keep_alive), waiters_max, |parts| {

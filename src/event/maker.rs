@@ -1,6 +1,6 @@
 //! Making events: what posting threads do before anything is shared, on cores and elsewhere.
 
-use super::node::{Class, Empty, Event, ProfileOf, Sort, is_boxed};
+use super::node::{AtLimit, Class, Empty, Event, ProfileOf, Sort};
 use super::pool::{Depot, Pool};
 use super::profile::{Boxed, Profiles};
 use super::profile_cache::ProfileCache;
@@ -30,46 +30,22 @@ pub(crate) enum Refusal {
 
 /// Memory for the event of a closure that is boxed. The closure may be large: so it is put in here
 /// by its poster, and not handed down to the maker.
-#[derive(Debug)]
 #[must_use = "dropped, the memory is out of use until the runtime is gone"]
 pub(crate) struct Place<F> {
     node: Empty,
     color: Color,
-    /// None: no profile was left.
-    profile: Option<ProfileOf<F>>,
-    sort: Sort,
+    /// Or that of closures that found no profile left.
+    profile: Result<ProfileOf<F>, ProfileOf<Boxed>>,
     times: Times,
 }
 
 impl<F: FnOnce(&mut Cx) + Send + 'static> Place<F> {
-    fn new(
-        profiles: &Profiles,
-        node: Empty,
-        color: Color,
-        profile: Option<ProfileOf<F>>,
-        sort: Sort,
-    ) -> Place<F> {
-        // For a box of either type.
-        assert!(Class::of::<F>() == Class::of::<Boxed>(), "it is not boxed");
-        let id = profile.as_ref().map_or(ProfileId::OVERFLOW, ProfileOf::id);
-        Place {
-            node,
-            color,
-            profile,
-            sort,
-            times: profiles.get(id).estimate(),
-        }
-    }
-
     /// The event that runs `f`.
     pub(crate) fn fill(self, f: Box<F>) -> (Event, Times) {
         let (node, color, times) = (self.node, self.color, self.times);
         let event = match self.profile {
-            Some(profile) => node.fill_boxed(color, profile, times, f),
-            None => {
-                let f: Boxed = f;
-                node.fill(color, ProfileOf::overflow(self.sort), times, f)
-            }
+            Ok(profile) => node.fill_boxed(color, profile, times, f),
+            Err(profile) => node.fill(color, profile, times, f as Boxed),
         };
         (event, times)
     }
@@ -151,107 +127,22 @@ impl Maker {
     {
         charge::post();
         let Some(profile) = self.cache.find_of::<G>(profiles, handler, color, sort) else {
-            // Written out here: handed to a function, the closure would lie on the stack in every
-            // post, and be read back before its parts have arrived there.
             let times = profiles.get(ProfileId::OVERFLOW).estimate();
-            let node = match self.node_if(Class::of::<Boxed>(), admit) {
-                Ok(node) => node,
-                Err(refusal) if self.goes_beyond(refusal) => {
-                    let node = self.pool.depot.reserve(Class::of::<Boxed>());
+            return match self.node_if(ProfileOf::overflow(sort), sort, admit) {
+                Ok((node, profile)) => {
                     let f: Boxed = Box::new(wrap(f));
-                    let profile = ProfileOf::overflow(sort.reserved());
-                    return Ok((node.fill(color, profile, times, f), times));
+                    Ok((node.fill(color, profile, times, f), times))
                 }
-                Err(refusal) => return Err((f, refusal)),
+                Err(refusal) => Err((f, refusal)),
             };
-            let f: Boxed = Box::new(wrap(f));
-            return Ok((node.fill(color, ProfileOf::overflow(sort), times, f), times));
         };
         let times = profiles.get(profile.id()).estimate();
         // After the profile: before it, a post took 12 instructions more.
-        match self.node_if(Class::of::<G>(), admit) {
-            Ok(node) => Ok((node.fill(color, profile, times, wrap(f)), times)),
+        match self.node_if(profile, sort, admit) {
+            Ok((node, profile)) => Ok((node.fill(color, profile, times, wrap(f)), times)),
             Err(refusal) => {
                 self.refuse_recorded();
-                match self.beyond::<G>(profiles, handler, color, sort, refusal) {
-                    // The closure is not handed down, as above.
-                    Some(place) => Ok(Maker::fill_reserved(profiles, color, sort, place, wrap(f))),
-                    None => Err((f, refusal)),
-                }
-            }
-        }
-    }
-
-    /// Whether an event that was refused is made all the same: inside of
-    /// [`set_beyond`](Self::set_beyond), while there is a reserve.
-    fn goes_beyond(&self, refusal: Refusal) -> bool {
-        refusal == Refusal::Full && self.is_beyond && self.pool.depot.has_reserve()
-    }
-
-    /// Memory from the reserve for an event that was refused, if it [goes
-    /// beyond](Self::goes_beyond).
-    #[cold]
-    #[inline(never)]
-    fn beyond<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        sort: Sort,
-        refusal: Refusal,
-    ) -> Option<(Empty, Option<ProfileOf<F>>)>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        // First: to look for the profile records a post.
-        self.goes_beyond(refusal)
-            .then(|| self.reserve(profiles, handler, color, sort))
-    }
-
-    /// Memory from the reserve, and the profile, if there is one.
-    #[cold]
-    #[inline(never)]
-    fn reserve<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        sort: Sort,
-    ) -> (Empty, Option<ProfileOf<F>>)
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let profile = self
-            .cache
-            .find_of::<F>(profiles, handler, color, sort.reserved());
-        let class = match profile {
-            Some(_) => Class::of::<F>(),
-            None => Class::of::<Boxed>(),
-        };
-        (self.pool.depot.reserve(class), profile)
-    }
-
-    /// The event that runs `f`, in memory from the reserve.
-    #[inline(always)]
-    fn fill_reserved<F>(
-        profiles: &Profiles,
-        color: Color,
-        sort: Sort,
-        (node, profile): (Empty, Option<ProfileOf<F>>),
-        f: F,
-    ) -> (Event, Times)
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        match profile {
-            Some(profile) => {
-                let times = profiles.get(profile.id()).estimate();
-                (node.fill(color, profile, times, f), times)
-            }
-            None => {
-                let times = profiles.get(ProfileId::OVERFLOW).estimate();
-                let (f, profile): (Boxed, _) = (Box::new(f), ProfileOf::overflow(sort.reserved()));
-                (node.fill(color, profile, times, f), times)
+                Err((f, refusal))
             }
         }
     }
@@ -276,67 +167,73 @@ impl Maker {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         charge::post();
-        let profile = self.cache.find_of::<F>(profiles, handler, color, sort);
-        match self.node_if(Class::of::<F>(), admit) {
-            Ok(node) => Ok(Place::new(profiles, node, color, profile, sort)),
-            Err(refusal) => {
-                if profile.is_some() {
+        // For a box of either type.
+        assert!(Class::of::<F>() == Class::of::<Boxed>(), "it is not boxed");
+        let (id, placed) = match self.cache.find_of::<F>(profiles, handler, color, sort) {
+            Some(profile) => {
+                let id = profile.id();
+                let placed = self.node_if(profile, sort, admit);
+                if placed.is_err() {
                     self.refuse_recorded();
                 }
-                if self.goes_beyond(refusal) {
-                    return Ok(self.place_reserved(profiles, handler, color, sort));
-                }
-                Err(refusal)
+                (id, placed.map(|(node, profile)| (node, Ok(profile))))
             }
-        }
+            None => {
+                let placed = self.node_if(ProfileOf::overflow(sort), sort, admit);
+                let placed = placed.map(|(node, profile)| (node, Err(profile)));
+                (ProfileId::OVERFLOW, placed)
+            }
+        };
+        let times = profiles.get(id).estimate();
+        placed.map(|(node, profile)| Place {
+            node,
+            color,
+            profile,
+            times,
+        })
     }
 
-    /// Memory for such an event that cannot be refused: see [`make_own`](Self::make_own).
-    pub(crate) fn place_own<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        sort: Sort,
-    ) -> Place<F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        if let Ok(place) = self.place_if(profiles, handler, color, sort, || true) {
-            return place;
-        }
-        self.place_reserved(profiles, handler, color, sort)
-    }
-
-    #[cold]
-    fn place_reserved<F>(
-        &mut self,
-        profiles: &Profiles,
-        handler: Option<&'static Handler>,
-        color: Color,
-        sort: Sort,
-    ) -> Place<F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let (node, profile) = self.reserve(profiles, handler, color, sort);
-        Place::new(profiles, node, color, profile, sort.reserved())
-    }
-
-    /// A node, if `admit` says so.
+    /// A node for an event of this profile, if `admit` says so. If it is reserved, the profile's
+    /// entry is another.
     #[inline(always)]
-    fn node_if(&mut self, class: Class, admit: impl FnOnce() -> bool) -> Result<Empty, Refusal> {
-        let node = self.pool.alloc(class).ok_or(Refusal::Full)?;
-        if !admit() {
-            self.pool.free(node);
-            return Err(Refusal::NotAdmitted);
+    fn node_if<F>(
+        &mut self,
+        profile: ProfileOf<F>,
+        sort: Sort,
+        admit: impl FnOnce() -> bool,
+    ) -> Result<(Empty, ProfileOf<F>), Refusal> {
+        let class = Class::of::<F>();
+        let (node, profile) = match self.pool.alloc(class) {
+            Some(node) => (node, profile),
+            None => match self.beyond(class, sort.at_limit) {
+                Some(node) => (node, profile.reserved()),
+                None => return Err(Refusal::Full),
+            },
+        };
+        if admit() {
+            return Ok((node, profile));
         }
-        Ok(node)
+        match profile.id().is_reserved() {
+            true => self.pool.depot.retire(node),
+            false => self.pool.free(node),
+        }
+        Err(Refusal::NotAdmitted)
     }
 
-    /// Makes an event that nobody can be refused, also at the limit of events: a timer's, or one of
-    /// the runtime's own. A connection that is not closed, or a closure that is dropped in the
-    /// wrong place, would cost more than an event.
+    /// A reserved node, if the event may have one.
+    #[cold]
+    #[inline(never)]
+    fn beyond(&self, class: Class, at_limit: AtLimit) -> Option<Empty> {
+        let depot = &self.pool.depot;
+        let may = match at_limit {
+            AtLimit::Refused => self.is_beyond && depot.has_reserve(),
+            AtLimit::Reserve => depot.has_reserve(),
+            AtLimit::Own => true,
+        };
+        may.then(|| depot.reserve(class))
+    }
+
+    /// Makes an event that is [the runtime's own](Sort::own).
     pub(crate) fn make_own<F>(
         &mut self,
         profiles: &Profiles,
@@ -348,16 +245,9 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if const { is_boxed::<F>() } {
-            let place = self.place_own(profiles, handler, color, sort);
-            return place.fill(Box::new(f));
-        }
-        match self.make(profiles, handler, color, f, sort, |f| f) {
+        match self.make(profiles, handler, color, f, sort.own(), |f| f) {
             Ok(made) => made,
-            Err(f) => {
-                let place = self.reserve(profiles, handler, color, sort);
-                Maker::fill_reserved(profiles, color, sort, place, f)
-            }
+            Err(_) => unreachable!("its own events are never refused"),
         }
     }
 

@@ -217,6 +217,12 @@ impl<F> ProfileOf<F> {
     pub(super) fn id(&self) -> ProfileId {
         self.0
     }
+
+    /// The same for an event in a reserved node.
+    #[inline(always)]
+    pub(super) fn reserved(self) -> ProfileOf<F> {
+        ProfileOf(self.0.reserved(), PhantomData)
+    }
 }
 
 /// A node without a closure.
@@ -270,8 +276,8 @@ impl Empty {
         }
     }
 
-    /// Makes an event of it, which runs `f`. (A reserved node takes a profile of reserved nodes: it
-    /// goes back where its profile's vtable says.)
+    /// Makes an event of it, which runs `f`. (A reserved node takes the profile's entry for
+    /// reserved nodes, by which it goes back.)
     #[inline(always)]
     pub(super) fn fill<F>(
         mut self,
@@ -409,27 +415,45 @@ impl Event {
 /// What sort of event a closure becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sort {
-    /// In a reserved node ([`super::pool`]).
-    pub(crate) reserved: bool,
     /// It passes gates ([`crate::gate`]).
     pub(crate) passes: bool,
+    pub(super) at_limit: AtLimit,
+}
+
+/// What becomes of an event at the limit of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtLimit {
+    Refused,
+    /// It takes a node of the reserve ([`super::pool`]), while that is left to handlers.
+    Reserve,
+    /// It takes one in any case.
+    Own,
 }
 
 impl Sort {
     pub(crate) const ORDINARY: Sort = Sort {
-        reserved: false,
         passes: false,
+        at_limit: AtLimit::Refused,
     };
 
     pub(crate) const PASSING: Sort = Sort {
-        reserved: false,
         passes: true,
+        ..Sort::ORDINARY
     };
 
-    #[inline(always)]
-    pub(crate) fn reserved(self) -> Sort {
+    /// Of a handler's post that returns no `Result`.
+    pub(crate) const fn beyond(self) -> Sort {
         Sort {
-            reserved: true,
+            at_limit: AtLimit::Reserve,
+            ..self
+        }
+    }
+
+    /// Of a timer, or of the runtime's own, which cannot be refused: a connection that is not
+    /// closed, or a closure that is dropped in the wrong place, would cost more than an event.
+    pub(crate) const fn own(self) -> Sort {
+        Sort {
+            at_limit: AtLimit::Own,
             ..self
         }
     }

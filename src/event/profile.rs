@@ -300,10 +300,9 @@ impl ProfileOf<Boxed> {
     /// That of closures that found no profile left, for events of this sort.
     #[inline(always)]
     pub(super) fn overflow(sort: Sort) -> ProfileOf<Boxed> {
-        let id = match (sort.passes, sort.reserved) {
-            (false, false) => ProfileId::OVERFLOW,
-            (false, true) => ProfileId::OVERFLOW_RESERVED,
-            (true, reserved) => ProfileId::OVERFLOW_PASSING[usize::from(reserved)],
+        let id = match sort.passes {
+            false => ProfileId::OVERFLOW,
+            true => ProfileId::OVERFLOW_PASSING,
         };
         // SAFETY: `Profiles::new` makes them with vtables of `Boxed`.
         unsafe { ProfileOf::new(id) }
@@ -387,7 +386,10 @@ impl Interned {
 pub(crate) struct Profiles {
     /// An array, not a slice: a place is masked instead of checked, which spares the load of a
     /// length.
-    table: Box<[AtomicPtr<ClosureProfile>; PROFILES_MAX]>,
+    ///
+    /// Behind the profiles are as many entries for events in reserved nodes: the same profile but
+    /// for how an event is run. What is learned of these is learned of the first.
+    table: Box<[AtomicPtr<ClosureProfile>; 2 * PROFILES_MAX]>,
     /// Apart from the table, which each core reads for each event.
     known: CachePadded<Mutex<Known>>,
     /// Set under that lock, once all profiles are marked.
@@ -417,43 +419,61 @@ impl Profiles {
     /// With those of closures that find no profile left. `recorded`: events are.
     pub(crate) fn new(recorded: bool) -> Profiles {
         // Whatever the size of what is in the box.
-        const fn boxed(reserved: bool, passes: bool) -> Vtable {
+        const fn boxed(sort: Sort) -> Vtable {
             Vtable {
                 is_boxed: true,
-                ..*VtableOf::<Boxed>::of(Sort { reserved, passes })
+                ..*VtableOf::<Boxed>::of(sort)
             }
         }
-        const BOXED: [&Vtable; ProfileId::FIRST] = [
-            &boxed(false, false),
-            &boxed(true, false),
-            &boxed(false, true),
-            &boxed(true, true),
-        ];
-        let table: Box<[AtomicPtr<ClosureProfile>]> = (0..PROFILES_MAX)
+        const BOXED: [&Vtable; ProfileId::FIRST] = [&boxed(Sort::ORDINARY), &boxed(Sort::PASSING)];
+        let table: Box<[AtomicPtr<ClosureProfile>]> = (0..2 * PROFILES_MAX)
             .map(|_| AtomicPtr::new(std::ptr::null_mut()))
             .collect();
-        let table: Box<[_; PROFILES_MAX]> = table.try_into().expect("as many as collected");
-        let mut known = Known::default();
-        for (entry, vtable) in table.iter().zip(BOXED) {
-            entry.store(
-                known.keep(ClosureProfile::new(None, vtable, recorded)),
-                Release,
-            );
-        }
-        Profiles {
-            table,
-            known: CachePadded::new(Mutex::new(known)),
+        let profiles = Profiles {
+            table: table.try_into().expect("as many as collected"),
+            known: CachePadded::default(),
             gated: AtomicBool::new(false),
             recorded,
+        };
+        let mut known = profiles.known.lock().unwrap();
+        for (id, vtable) in (0..).map_while(ProfileId::new).zip(BOXED) {
+            profiles.make(&mut known, id, None, vtable);
+        }
+        drop(known);
+        profiles
+    }
+
+    /// Makes the profile of this number: its entry for events in reserved nodes, and its own.
+    fn make(
+        &self,
+        known: &mut Known,
+        id: ProfileId,
+        handler: Option<&'static Handler>,
+        vtable: &'static Vtable,
+    ) {
+        for (id, run) in [(id.reserved(), vtable.run_reserved), (id, vtable.run)] {
+            // On the stack so far.
+            let mut profile =
+                charge::uncharged(|| ClosureProfile::new(handler, vtable, self.recorded));
+            profile.run = run;
+            if self.gated.load(Relaxed) && !fault("new profile not marked") {
+                profile.gate();
+            }
+            self.table[id.entry()].store(known.keep(profile), Release);
         }
     }
 
     /// The profile an event names.
     #[inline(always)]
     pub(crate) fn get(&self, id: ProfileId) -> &ClosureProfile {
-        let profile = self.table[id.index()].load(Acquire);
-        check!(!profile.is_null(), "{id:?} is not there");
-        // SAFETY: a `ProfileId` is handed out by `intern` after its entry was stored, and comes to
+        self.entry(id.index())
+    }
+
+    #[inline(always)]
+    fn entry(&self, at: usize) -> &ClosureProfile {
+        let profile = self.table[at].load(Acquire);
+        check!(!profile.is_null(), "{at} is not there");
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entries were stored, and comes to
         // other threads with an event, by a lock or what is like it. `known` keeps what entries
         // lead to.
         unsafe { &*profile }
@@ -480,7 +500,7 @@ impl Profiles {
     #[inline(always)]
     pub(crate) fn begin(&self, mut event: Event) -> (Begun, u64, Tag, u32) {
         let (color, tag) = event.color_and_tag();
-        let profile = self.get(tag.profile());
+        let profile = self.entry(tag.entry());
         let run = profile.run;
         (Begun { event, run }, color, tag, profile.watch())
     }
@@ -507,9 +527,9 @@ impl Profiles {
     #[cold]
     fn gate_all(&self) {
         // Nobody makes a profile meanwhile.
-        let _known = self.known.lock().unwrap();
+        let known = self.known.lock().unwrap();
         if !fault("profiles not marked") {
-            self.iter().for_each(|(_, profile)| profile.gate());
+            known.profiles.iter().for_each(|profile| profile.gate());
         }
         self.gated.store(true, Release);
     }
@@ -547,19 +567,12 @@ impl Profiles {
         }
         // Else it is not noted down: the program may go on making handlers for ever.
         let next = ProfileId::new(known.ids.len() + ProfileId::FIRST)?;
-        // On the stack so far.
-        let profile = charge::uncharged(|| ClosureProfile::new(handler, vtable, self.recorded));
-        if self.gated.load(Relaxed) && !fault("new profile not marked") {
-            profile.gate();
-        }
-        let profile = known.keep(profile);
         if fault("registered before it is there") {
             known.ids.insert(key, next);
             drop(known);
-            self.table[next.index()].store(profile, Release);
-            return Some(next);
+            known = self.known.lock().unwrap();
         }
-        self.table[next.index()].store(profile, Release);
+        self.make(&mut known, next, handler, vtable);
         known.ids.insert(key, next);
         Some(next)
     }

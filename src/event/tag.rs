@@ -2,7 +2,7 @@
 //! recorded, its post.
 //!
 //! ```text
-//! | kind: 2 bits | post: 15 | not of an event: 1 | profile: 14 |
+//! | kind: 2 bits | post: 15 | reserved: 1 | profile: 14 |
 //! ```
 //!
 //! The number of a profile may have that of a post above it: whoever makes an event of the profile
@@ -24,12 +24,12 @@ pub(crate) struct ProfileId(u32);
 impl ProfileId {
     /// That of closures that found no profile left.
     pub(crate) const OVERFLOW: ProfileId = ProfileId(0);
-    /// The same for those in reserved nodes ([`super::pool`]).
-    pub(crate) const OVERFLOW_RESERVED: ProfileId = ProfileId(1);
-    /// The same for events that pass gates ([`crate::gate`]), in nodes of either sort.
-    pub(crate) const OVERFLOW_PASSING: [ProfileId; 2] = [ProfileId(2), ProfileId(3)];
+    /// The same for events that pass gates ([`crate::gate`]).
+    pub(crate) const OVERFLOW_PASSING: ProfileId = ProfileId(1);
     /// The first of a handler's own.
-    pub(crate) const FIRST: usize = 4;
+    pub(crate) const FIRST: usize = 2;
+    /// Of an event in a reserved node ([`super::pool`]).
+    const RESERVED: u32 = PROFILES_MAX as u32;
 
     /// The profile at this place of the table; none beyond it.
     pub(crate) const fn new(index: usize) -> Option<ProfileId> {
@@ -45,10 +45,25 @@ impl ProfileId {
         ProfileId(self.0 | cause.bits() << Tag::CAUSE_SHIFT)
     }
 
-    /// Its place in the table. Masked, so that nothing is left to check.
+    /// The same, for an event in a reserved node.
+    pub(super) fn reserved(self) -> ProfileId {
+        ProfileId(self.0 | ProfileId::RESERVED)
+    }
+
+    pub(super) fn is_reserved(self) -> bool {
+        self.0 & ProfileId::RESERVED != 0
+    }
+
+    /// The profile's number. Masked, so that nothing is left to check.
     #[inline(always)]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize % PROFILES_MAX
+    }
+
+    /// Its place in the table, in which events in reserved nodes have an entry of their own.
+    #[inline(always)]
+    pub(super) const fn entry(self) -> usize {
+        self.0 as usize % (2 * PROFILES_MAX)
     }
 }
 
@@ -59,8 +74,8 @@ pub(crate) struct Tag(u32);
 impl Tag {
     const KIND_SHIFT: u32 = u32::BITS - ColorKind::BITS;
     const CAUSE_SHIFT: u32 = Tag::KIND_SHIFT - Cause::BITS;
-    /// Of no event.
-    pub(crate) const NONE: Tag = Tag(PROFILES_MAX as u32);
+    /// Of no event: no color is of this kind.
+    pub(crate) const NONE: Tag = Tag(3 << Tag::KIND_SHIFT);
 
     #[inline(always)]
     pub(crate) fn new(profile: ProfileId, kind: ColorKind) -> Tag {
@@ -71,6 +86,12 @@ impl Tag {
     #[inline(always)]
     pub(crate) fn profile(self) -> ProfileId {
         ProfileId(self.0 % PROFILES_MAX as u32)
+    }
+
+    /// The profile's [entry](ProfileId::entry).
+    #[inline(always)]
+    pub(super) fn entry(self) -> usize {
+        ProfileId(self.0).entry()
     }
 
     #[inline(always)]
@@ -84,4 +105,4 @@ impl Tag {
     }
 }
 
-const _: () = assert!(PROFILES_MAX < 1 << Tag::CAUSE_SHIFT);
+const _: () = assert!(2 * PROFILES_MAX <= 1 << Tag::CAUSE_SHIFT);

@@ -19,6 +19,8 @@ pub(crate) struct Vtable {
     /// the closure.
     /// To be called with an event whose profile has this vtable.
     pub(crate) run: unsafe fn(Event, &mut Cx),
+    /// The same if the node is reserved: it goes back to the reserve.
+    pub(crate) run_reserved: unsafe fn(Event, &mut Cx),
     /// Takes the closure out and drops it; with the same event.
     pub(crate) discard: unsafe fn(Event),
     pub(crate) type_name: fn() -> &'static str,
@@ -32,33 +34,30 @@ pub(crate) struct Vtable {
 pub(crate) struct VtableOf<F>(PhantomData<F>);
 
 impl<F: FnOnce(&mut Cx) + Send + 'static> VtableOf<F> {
-    pub(crate) const VTABLE: &'static Vtable = &Self::vtable::<false>(false);
-    const RESERVED: &'static Vtable = &Self::vtable::<true>(false);
-    const PASSING: &'static Vtable = &Self::vtable::<false>(true);
-    const PASSING_RESERVED: &'static Vtable = &Self::vtable::<true>(true);
+    const VTABLE: &'static Vtable = &Self::vtable(false);
+    const PASSING: &'static Vtable = &Self::vtable(true);
 
     /// That of events of this sort.
     #[inline(always)]
     pub(crate) const fn of(sort: Sort) -> &'static Vtable {
-        match (sort.passes, sort.reserved) {
-            (false, false) => Self::VTABLE,
-            (false, true) => Self::RESERVED,
-            (true, false) => Self::PASSING,
-            (true, true) => Self::PASSING_RESERVED,
+        match sort.passes {
+            false => Self::VTABLE,
+            true => Self::PASSING,
         }
     }
 
-    const fn vtable<const RESERVED: bool>(passes: bool) -> Vtable {
+    const fn vtable(passes: bool) -> Vtable {
         if is_boxed::<F>() {
-            Self::stored::<Box<F>, RESERVED>(passes)
+            Self::stored::<Box<F>>(passes)
         } else {
-            Self::stored::<InPlace<F>, RESERVED>(passes)
+            Self::stored::<InPlace<F>>(passes)
         }
     }
 
-    const fn stored<S: Stored<F>, const RESERVED: bool>(passes: bool) -> Vtable {
+    const fn stored<S: Stored<F>>(passes: bool) -> Vtable {
         Vtable {
-            run: run::<F, S, RESERVED>,
+            run: run::<F, S, false>,
+            run_reserved: run::<F, S, true>,
             discard: discard::<F, S>,
             type_name: std::any::type_name::<F>,
             is_boxed: is_boxed::<F>(),

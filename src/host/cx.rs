@@ -66,29 +66,11 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        if const { is_boxed::<F>() } {
-            if let Err(refused) = self.post_boxed(handler, color, f, |f| f) {
-                self.post_beyond(refused, |f| self.post_boxed(handler, color, f, |f| f));
-            }
-            return;
+        let sort = Sort::ORDINARY.beyond();
+        if let Err(f) = self.post_sort(handler, color, f, sort, |f| f) {
+            drop(f);
+            refuse(Rejected::new(Reason::Full, ()));
         }
-        if let Err(f) = self.post_wrapped(handler, color, f, |f| f) {
-            self.post_event_beyond(handler, color, f);
-        }
-    }
-
-    /// The same at the limit.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn post_event_beyond<F>(&self, handler: Option<&'static Handler>, color: Color, f: F)
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.surely(|| {
-            let posted = self.post_wrapped(handler, color, f, |f| f);
-            posted.map_err(|f| Rejected::new(Reason::Full, f))
-        });
     }
 
     /// Calls `post`, which posts beyond the limit of events as long as there is a reserve for that,
@@ -129,40 +111,42 @@ impl Cx {
         }
     }
 
-    /// Posts `wrap(f)`, or gives `f` back. `wrap` runs no user code.
+    /// Posts `wrap(f)` as an event of this sort, or gives `f` back. `wrap` runs no user code.
     ///
     /// Through a shared reference, since whoever has one could post by a [`Poster`] as well.
-    #[inline]
-    pub(crate) fn post_wrapped<F, G>(
+    #[inline(always)]
+    pub(crate) fn post_sort<F, G>(
         &self,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
         wrap: impl FnOnce(F) -> G,
     ) -> Result<(), F>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         if const { is_boxed::<G>() } {
-            let posted = self.post_boxed(handler, color, f, wrap);
+            let posted = self.post_boxed(handler, color, f, sort, wrap);
             return posted.map_err(|refused| refused.value);
         }
-        self.lend(|worker| worker.core.post_wrapped(handler, color, f, wrap))
+        self.lend(|worker| worker.core.post_sort(handler, color, f, sort, wrap))
     }
 
     /// The same for a closure that is boxed. It may be large: it is moved into its box here, and
     /// not handed down to the maker.
-    pub(crate) fn post_boxed<F, G>(
+    fn post_boxed<F, G>(
         &self,
         handler: Option<&'static Handler>,
         color: Color,
         f: F,
+        sort: Sort,
         wrap: impl FnOnce(F) -> G,
     ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        let place = |worker: &mut Worker| worker.core.place(handler, color, Sort::ORDINARY);
+        let place = |worker: &mut Worker| worker.core.place(handler, color, sort);
         let Some(place) = self.lend(place) else {
             return Err(Rejected::new(Reason::Full, f));
         };

@@ -191,7 +191,7 @@ impl Poster {
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         if const { is_boxed::<G>() } {
-            return self.post_boxed(until, handler, color, f, sort, false, wrap);
+            return self.post_boxed(until, handler, color, f, sort, wrap);
         }
         let here = lend_current(Arc::as_ptr(&self.inner), (f, wrap), |worker, (f, wrap)| {
             worker.core.post_sort(handler, color, f, sort, wrap)
@@ -224,8 +224,7 @@ impl Poster {
     }
 
     /// The same for a closure that is boxed. It may be large: it is moved into its box here, and
-    /// not handed down to the maker. `own`: as [`post_own`](Self::post_own).
-    #[allow(clippy::too_many_arguments, reason = "as for any other")]
+    /// not handed down to the maker.
     fn post_boxed<F, G>(
         &self,
         until: Until,
@@ -233,16 +232,14 @@ impl Poster {
         color: Color,
         f: F,
         sort: Sort,
-        own: bool,
         wrap: impl FnOnce(F) -> G,
     ) -> Result<(), Rejected<F>>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         let inner = Arc::as_ptr(&self.inner);
-        let here = lend_current(inner, (), |worker, ()| match own {
-            true => Some(worker.core.place_own(handler, color, sort)),
-            false => worker.core.place(handler, color, sort),
+        let here = lend_current(inner, (), |worker, ()| {
+            worker.core.place(handler, color, sort)
         });
         if let Ok(place) = here {
             let Some(place) = place else {
@@ -256,16 +253,14 @@ impl Poster {
             return Ok(());
         }
         let (shared, quiesce) = (&self.inner.shared, &self.inner.quiesce);
-        if !own && quiesce.refuses(until) {
+        if quiesce.refuses(until) {
             return Err(Rejected::new(Reason::Ended, f));
         }
         let count = || quiesce.foreign_post(until);
         let profiles = &shared.profiles;
-        let placed = shared.foreign.with(|maker| match own {
-            true if count() => Ok(maker.place_own(profiles, handler, color, sort)),
-            true => Err(Refusal::NotAdmitted),
-            false => maker.place_if(profiles, handler, color, sort, count),
-        });
+        let placed = shared
+            .foreign
+            .with(|maker| maker.place_if(profiles, handler, color, sort, count));
         match placed {
             Ok(place) => {
                 let (event, _) = place.fill(boxed(|| wrap(f)));
@@ -343,40 +338,9 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_own_sort_until(until, handler, color, f, Sort::ORDINARY)
-    }
-
-    /// The same for an event of this sort.
-    pub(crate) fn post_own_sort_until<F>(
-        &self,
-        until: Until,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-        sort: Sort,
-    ) -> Result<(), F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        if const { is_boxed::<F>() } {
-            let posted = self.post_boxed(until, handler, color, f, sort, true, |f| f);
-            return posted.map_err(|refused| refused.value);
-        }
-        let here = lend_current(Arc::as_ptr(&self.inner), f, |worker, f| {
-            worker.core.post_own_sort(handler, color, f, sort);
-        });
-        let Err(f) = here else {
-            return Ok(());
-        };
-        let shared = &self.inner.shared;
-        if !self.inner.quiesce.foreign_post(until) {
-            return Err(f);
-        }
-        let (node, _) = shared
-            .foreign
-            .with(|maker| maker.make_own(&shared.profiles, handler, color, f, sort));
-        mail::publish(shared, color, node);
-        Ok(())
+        let sort = Sort::ORDINARY.own();
+        let posted = self.post_sort_until(until, handler, color, f, sort, |f| f);
+        posted.map_err(|refused| refused.value)
     }
 
     /// Moves a color to a core; see [`Cx::place`].

@@ -166,26 +166,11 @@ impl Core {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_wrapped(handler, color, f, |f| f)
+        self.post_sort(handler, color, f, Sort::ORDINARY, |f| f)
     }
 
-    /// Posts `wrap(f)`, which is made once the event has its memory: until then `f` can come back.
-    /// `wrap` runs no user code.
-    #[inline]
-    pub(crate) fn post_wrapped<F, G>(
-        &mut self,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-        wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), F>
-    where
-        G: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_sort(handler, color, f, Sort::ORDINARY, wrap)
-    }
-
-    /// The same for an event of this sort.
+    /// Posts `wrap(f)` as an event of this sort, which is made once the event has its memory: until
+    /// then `f` can come back. `wrap` runs no user code.
     #[inline]
     pub(crate) fn post_sort<F, G>(
         &mut self,
@@ -235,20 +220,6 @@ impl Core {
             self.tell_refused(color, "events_max");
         }
         place
-    }
-
-    /// Memory for such an event that cannot be refused, as those of [`post_own`](Self::post_own).
-    pub(crate) fn place_own<F>(
-        &mut self,
-        handler: Option<&'static Handler>,
-        color: Color,
-        sort: Sort,
-    ) -> Place<F>
-    where
-        F: FnOnce(&mut Cx) + Send + 'static,
-    {
-        let profiles = &self.shared.profiles;
-        self.maker.place_own(profiles, handler, color, sort)
     }
 
     /// Posts what was put into memory that this core has made.

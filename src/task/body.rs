@@ -279,7 +279,14 @@ where
         let event = move |cx: &mut Cx| {
             arrive(cx, handler, hold, false, |cx: &mut Cx| self.go_on(cx));
         };
-        drop(poster.post_own_sort_until(Until::End, handler, color, event, Sort::PASSING));
+        drop(poster.post_sort_until(
+            Until::End,
+            handler,
+            color,
+            event,
+            Sort::PASSING.own(),
+            |f| f,
+        ));
     }
 
     /// Another event wakes the task while it is polled on another core, and posts no event: so what

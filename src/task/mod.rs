@@ -295,7 +295,7 @@ impl Hold {
         let first = boxed_event(first);
         let event = move |cx: &mut Cx| arrive(cx, None, hold, false, first);
         // Refused if the run was cut short: then the future is dropped here.
-        drop(poster.post_own_sort_until(Until::End, None, color, event, Sort::PASSING));
+        drop(poster.post_sort_until(Until::End, None, color, event, Sort::PASSING.own(), |f| f));
         task
     }
 }
