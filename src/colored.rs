@@ -246,9 +246,7 @@ impl<T: Send + 'static> Colored<T> {
     where
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
-        if let Err(refused) = self.post_event(cx, f) {
-            cx.post_beyond(refused, |f| self.post_event(cx, f));
-        }
+        cx.surely(|by| self.post_event(by, f));
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics, or the event would.
@@ -303,10 +301,7 @@ impl<T: Send + 'static> Colored<T> {
         R: Send + 'static,
         F: FnOnce(&mut T, &mut Cx) -> R + Send + 'static,
     {
-        match self.ask_event(cx, f) {
-            Ok(reply) => reply,
-            Err(refused) => cx.post_beyond(refused, |f| self.ask_event(cx, f)),
-        }
+        cx.surely(|by| self.ask_event(by, f))
     }
 
     /// Like [`ask`](Self::ask), and gives the closure back where that panics, or the event would.

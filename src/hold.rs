@@ -6,7 +6,7 @@
 //! resumed later is dropped in the color.
 
 use crate::callback::Callback;
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::gate::{Arrival, HoldId};
 use crate::host::holding::{arrive, publish_last};
 use crate::host::inner::Inner;
@@ -263,7 +263,7 @@ impl Hold {
             None,
             self.color,
             dropping,
-            Sort::PASSING.own(),
+            Sort::PASSING.at(AtLimit::Own),
             |f| f,
         ));
     }

@@ -1,7 +1,7 @@
 //! Posting from wherever one is: by a handler's context, a poster, a hold.
 
 use crate::ask::{Asked, JoinHandle};
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::gate::HoldId;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
@@ -135,6 +135,17 @@ pub(crate) fn until_of(by: &(impl Post + ?Sized), inner: &Arc<Inner>) -> Until {
     }
 }
 
+/// What becomes of what `by` posts at this runtime's limit: nothing goes beyond that of another.
+pub(crate) fn at_limit_of(by: &(impl Post + ?Sized), inner: &Arc<Inner>) -> AtLimit {
+    match posts_to(by, inner) {
+        true => by.at_limit(),
+        false => AtLimit::Refused,
+    }
+}
+
+/// A context by which a handler posts beyond the limit of events.
+pub(crate) struct Beyond<'a>(pub(crate) &'a Cx);
+
 /// Posts `wrap(f)` to the runtime of `own`, or gives `f` back: by `by`, if that is its own, and
 /// else as from outside. `wrap` is mely's own: it is called inside the runtime.
 #[inline(always)]
@@ -169,6 +180,10 @@ pub(crate) mod sealed {
         fn runtime(&self) -> *const ();
         /// Whether it still posts to that runtime after a stop was asked for.
         fn posts_after_stop(&self) -> bool;
+        /// What becomes of an event at that runtime's limit.
+        fn at_limit(&self) -> AtLimit {
+            AtLimit::Refused
+        }
         /// The hold through which events of this color go.
         fn through(&self, _color: Color) -> Option<Through> {
             None
@@ -209,6 +224,36 @@ pub(crate) mod sealed {
         {
             self.post_sort(handler, color, f, Sort::ORDINARY, wrap)
                 .map_err(|f| Rejected::new(Reason::Full, f))
+        }
+    }
+
+    impl Post for Beyond<'_> {
+        fn to_poster(&self) -> Poster {
+            self.0.poster()
+        }
+        fn runtime(&self) -> *const () {
+            self.0.runtime()
+        }
+        fn posts_after_stop(&self) -> bool {
+            true
+        }
+        fn at_limit(&self) -> AtLimit {
+            AtLimit::Reserve
+        }
+        #[inline]
+        fn post_wrapped<F, G>(
+            &self,
+            handler: Option<&'static Handler>,
+            color: Color,
+            f: F,
+            wrap: impl FnOnce(F) -> G,
+        ) -> Result<(), Rejected<F>>
+        where
+            G: FnOnce(&mut Cx) + Send + 'static,
+        {
+            let sort = Sort::ORDINARY.at(AtLimit::Reserve);
+            let posted = self.0.post_sort(handler, color, f, sort, wrap);
+            posted.map_err(|f| Rejected::new(Reason::Full, f))
         }
     }
 

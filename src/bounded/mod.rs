@@ -16,7 +16,7 @@ mod reserve;
 
 use self::permits::{Joined, Permits, Undelivered};
 use crate::callback::Callback;
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::host::holding::arrive;
 use crate::host::inner::Inner;
 use crate::host::panics::{Caught, InTurn};
@@ -347,7 +347,7 @@ impl<T: Send + 'static> Bounded<T> {
                 }
             };
             let sort = through.map_or(Sort::ORDINARY, |_| Sort::PASSING);
-            let (until, parts, sort) = (Until::End, (f, bounded), sort.own());
+            let (until, parts, sort) = (Until::End, (f, bounded), sort.at(AtLimit::Own));
             let posted = poster.post_sort_until(until, handler, color, parts, sort, with_permit);
             posted.map_err(|refused| refused.value)
         };

@@ -15,8 +15,6 @@ use crate::{Color, Cx, Handler};
 pub(crate) struct Maker {
     pool: Pool,
     cache: ProfileCache,
-    /// Events are made beyond the limit, too.
-    is_beyond: bool,
 }
 
 /// Why an event was not made.
@@ -56,7 +54,6 @@ impl Maker {
         Maker {
             pool: Pool::new(Arc::clone(depot)),
             cache: ProfileCache::new(),
-            is_beyond: false,
         }
     }
 
@@ -147,12 +144,6 @@ impl Maker {
         }
     }
 
-    /// Sets whether events may be made beyond the limit of events, as long as there is a reserve
-    /// for that; returns what was set before.
-    pub(crate) fn set_beyond(&mut self, is_beyond: bool) -> bool {
-        std::mem::replace(&mut self.is_beyond, is_beyond)
-    }
-
     /// Memory for the event of an `F`, which is boxed, if `admit` says so: see
     /// [`make_if`](Self::make_if).
     pub(crate) fn place_if<F>(
@@ -226,14 +217,14 @@ impl Maker {
     fn beyond(&self, class: Class, at_limit: AtLimit) -> Option<Empty> {
         let depot = &self.pool.depot;
         let may = match at_limit {
-            AtLimit::Refused => self.is_beyond && depot.has_reserve(),
+            AtLimit::Refused => false,
             AtLimit::Reserve => depot.has_reserve(),
             AtLimit::Own => true,
         };
         may.then(|| depot.reserve(class))
     }
 
-    /// Makes an event that is [the runtime's own](Sort::own).
+    /// Makes an event that is [the runtime's own](AtLimit::Own).
     pub(crate) fn make_own<F>(
         &mut self,
         profiles: &Profiles,
@@ -245,7 +236,7 @@ impl Maker {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        match self.make(profiles, handler, color, f, sort.own(), |f| f) {
+        match self.make(profiles, handler, color, f, sort.at(AtLimit::Own), |f| f) {
             Ok(made) => made,
             Err(_) => unreachable!("its own events are never refused"),
         }

@@ -422,11 +422,14 @@ pub(crate) struct Sort {
 
 /// What becomes of an event at the limit of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtLimit {
+pub enum AtLimit {
+    /// It is refused.
     Refused,
-    /// It takes a node of the reserve ([`super::pool`]), while that is left to handlers.
+    /// It takes a node of the reserve ([`super::pool`]), while that is left to handlers: of posts
+    /// that return no `Result`.
     Reserve,
-    /// It takes one in any case.
+    /// It takes one in any case: a timer's, or one of the runtime's own. A connection that is not
+    /// closed, or a closure that is dropped in the wrong place, would cost more than an event.
     Own,
 }
 
@@ -441,21 +444,8 @@ impl Sort {
         ..Sort::ORDINARY
     };
 
-    /// Of a handler's post that returns no `Result`.
-    pub(crate) const fn beyond(self) -> Sort {
-        Sort {
-            at_limit: AtLimit::Reserve,
-            ..self
-        }
-    }
-
-    /// Of a timer, or of the runtime's own, which cannot be refused: a connection that is not
-    /// closed, or a closure that is dropped in the wrong place, would cost more than an event.
-    pub(crate) const fn own(self) -> Sort {
-        Sort {
-            at_limit: AtLimit::Own,
-            ..self
-        }
+    pub(crate) const fn at(self, at_limit: AtLimit) -> Sort {
+        Sort { at_limit, ..self }
     }
 }
 

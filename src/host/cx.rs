@@ -6,11 +6,12 @@ use super::source::AtEnd;
 pub use super::unique::UniqueColor;
 use super::worker::Worker;
 use crate::color::CoreId;
-use crate::event::node::{Sort, is_boxed};
+use crate::event::node::{AtLimit, Sort, is_boxed};
 use crate::event::pool::Pool;
 use crate::event::profile::Begun;
 use crate::event::vtable::HasPool;
 use crate::memory::boxed;
+use crate::post::Beyond;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::sched::step::Host;
@@ -66,48 +67,21 @@ impl Cx {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let sort = Sort::ORDINARY.beyond();
+        let sort = Sort::ORDINARY.at(AtLimit::Reserve);
         if let Err(f) = self.post_sort(handler, color, f, sort, |f| f) {
             drop(f);
             refuse(Rejected::new(Reason::Full, ()));
         }
     }
 
-    /// Calls `post`, which posts beyond the limit of events as long as there is a reserve for that,
-    /// and panics if it is refused all the same.
+    /// What `post` posts by a context that goes beyond the limit of events, as long as there is a
+    /// reserve for that. Panics if it is refused all the same.
+    #[inline]
     #[track_caller]
-    pub(crate) fn surely<T, F>(&self, post: impl FnOnce() -> Result<T, Rejected<F>>) -> T {
-        struct Beyond<'a>(&'a Cx, bool);
-        // What is dropped by a refusal may panic.
-        impl Drop for Beyond<'_> {
-            fn drop(&mut self) {
-                let Beyond(cx, before) = *self;
-                cx.lend(|worker| worker.core.set_beyond(before));
-            }
-        }
-        let before = self.lend(|worker| worker.core.set_beyond(true));
-        let beyond = Beyond(self, before);
-        let posted = post();
-        drop(beyond);
-        match posted {
+    pub(crate) fn surely<T, F>(&self, post: impl FnOnce(&Beyond) -> Result<T, Rejected<F>>) -> T {
+        match post(&Beyond(self)) {
             Ok(posted) => posted,
             Err(refused) => refuse(refused),
-        }
-    }
-
-    /// Posts by `post` what was refused, [surely](Self::surely). Apart, since that is rare: so
-    /// other posts pay nothing for it.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    pub(crate) fn post_beyond<T, F>(
-        &self,
-        refused: Rejected<F>,
-        post: impl FnOnce(F) -> Result<T, Rejected<F>>,
-    ) -> T {
-        match refused.reason {
-            Reason::Full => self.surely(|| post(refused.value)),
-            _ => refuse(refused),
         }
     }
 

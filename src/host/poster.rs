@@ -4,7 +4,7 @@ use super::inner::Inner;
 use super::quiesce::Until;
 use super::worker::{is_inside, lend_current};
 use crate::event::maker::{Maker, Refusal};
-use crate::event::node::{Sort, is_boxed};
+use crate::event::node::{AtLimit, Sort, is_boxed};
 use crate::memory::boxed;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::together::Arrive;
@@ -284,11 +284,14 @@ impl Poster {
         until: Until,
         colors: &[Color],
         f: F,
+        at_limit: AtLimit,
         wrap: impl FnOnce(F) -> Arc<A>,
     ) -> Result<(), Rejected<F>> {
         let inner = Arc::as_ptr(&self.inner);
         let here = lend_current(inner, (f, wrap), |worker, (f, wrap)| {
-            worker.core.post_together(handler, colors, f, wrap)
+            worker
+                .core
+                .post_together(handler, colors, f, at_limit, wrap)
         });
         let (f, wrap) = match here {
             Ok(posted) => return posted.map_err(|f| Rejected::new(Reason::Full, f)),
@@ -299,7 +302,9 @@ impl Poster {
             return Err(Rejected::new(Reason::Ended, f));
         }
         let count = || quiesce.foreign_post(until);
-        let make = |maker: &mut Maker| shared.make_together(maker, handler, colors, f, wrap, count);
+        let make = |maker: &mut Maker| {
+            shared.make_together(maker, handler, colors, f, at_limit, wrap, count)
+        };
         match shared.foreign.with(make) {
             Ok(events) => {
                 // The first is counted, and so the end is not decided meanwhile.
@@ -338,7 +343,7 @@ impl Poster {
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let sort = Sort::ORDINARY.own();
+        let sort = Sort::ORDINARY.at(AtLimit::Own);
         let posted = self.post_sort_until(until, handler, color, f, sort, |f| f);
         posted.map_err(|refused| refused.value)
     }

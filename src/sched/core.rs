@@ -194,11 +194,6 @@ impl Core {
         Ok(())
     }
 
-    /// See [`Maker::set_beyond`].
-    pub(crate) fn set_beyond(&mut self, is_beyond: bool) -> bool {
-        self.maker.set_beyond(is_beyond)
-    }
-
     /// Memory for an event of this sort whose closure is boxed; none at the limit of events. It is
     /// to be filled and [put](Self::put_placed) before anything else is posted.
     pub(crate) fn place<F>(

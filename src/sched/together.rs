@@ -9,7 +9,7 @@ use super::core::Core;
 use super::section::Section;
 use crate::color::SlotId;
 use crate::event::maker::{Maker, Refusal};
-use crate::event::node::{Event, Sort};
+use crate::event::node::{AtLimit, Event, Sort};
 use crate::shared::Shared;
 use crate::shared::remote::mail;
 use crate::sync::{Arc, MutexGuard, fault};
@@ -40,10 +40,11 @@ impl Shared {
         handler: Option<&'static Handler>,
         colors: &[Color],
         f: F,
+        at_limit: AtLimit,
         wrap: impl FnOnce(F) -> Arc<A>,
         admit: impl FnOnce() -> bool,
     ) -> Result<Vec<(Color, Event)>, (F, Refusal)> {
-        let (profiles, sort) = (&self.profiles, A::SORT);
+        let (profiles, sort) = (&self.profiles, A::SORT.at(at_limit));
         let mut made = None;
         let wrap = |f| arrival(made.insert(wrap(f)));
         let (first, _) = maker.make_if(profiles, handler, colors[0], f, sort, wrap, admit)?;
@@ -82,11 +83,12 @@ impl Core {
         handler: Option<&'static Handler>,
         colors: &[Color],
         f: F,
+        at_limit: AtLimit,
         wrap: impl FnOnce(F) -> Arc<A>,
     ) -> Result<(), F> {
         let shared = Arc::clone(&self.shared);
         let maker = &mut self.maker;
-        let made = shared.make_together(maker, handler, colors, f, wrap, || true);
+        let made = shared.make_together(maker, handler, colors, f, at_limit, wrap, || true);
         let events = made.map_err(|(f, _)| f)?;
         self.publish_together(events);
         Ok(())

@@ -33,7 +33,7 @@
 
 use crate::ask::JoinError;
 use crate::ask::cell::{JoinCell, Joined};
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::gate::HoldId;
 use crate::host::holding::arrive;
 use crate::host::inner::{Ended, Inner};
@@ -284,7 +284,7 @@ where
             handler,
             color,
             event,
-            Sort::PASSING.own(),
+            Sort::PASSING.at(AtLimit::Own),
             |f| f,
         ));
     }

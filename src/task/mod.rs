@@ -20,7 +20,7 @@ pub use crate::ask::{JoinError, join_all};
 use self::body::{Body, First, boxed_event, event};
 use crate::ask::JoinHandle;
 use crate::colored::Colored;
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::gate::HoldId;
 use crate::hold::Hold;
 use crate::host::holding::arrive;
@@ -182,7 +182,7 @@ impl Cx {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.surely(|| self.try_spawn(color, future))
+        self.surely(|by| spawn(by, None, color, future))
     }
 
     /// Spawns, or gives the future back.
@@ -211,7 +211,7 @@ impl Handler {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        cx.surely(|| spawn(cx, Some(self), color, future))
+        cx.surely(|by| spawn(by, Some(self), color, future))
     }
 }
 
@@ -295,7 +295,14 @@ impl Hold {
         let first = boxed_event(first);
         let event = move |cx: &mut Cx| arrive(cx, None, hold, false, first);
         // Refused if the run was cut short: then the future is dropped here.
-        drop(poster.post_sort_until(Until::End, None, color, event, Sort::PASSING.own(), |f| f));
+        drop(poster.post_sort_until(
+            Until::End,
+            None,
+            color,
+            event,
+            Sort::PASSING.at(AtLimit::Own),
+            |f| f,
+        ));
         task
     }
 }

@@ -21,12 +21,12 @@ pub(crate) mod states;
 use self::states::sealed::{Handles, TakeHandles, ToHandles};
 use self::states::{Helds, InColors, StatePlace, States};
 use crate::ask::{Asked, JoinHandle, run_asked};
-use crate::event::node::Sort;
+use crate::event::node::{AtLimit, Sort};
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
-use crate::post::{Post, until_of};
+use crate::post::{Post, at_limit_of, until_of};
 use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
@@ -127,6 +127,7 @@ struct Target<H> {
     inner: Arc<Inner>,
     /// When the runtime refuses it.
     until: Until,
+    at_limit: AtLimit,
     states: StatesByColor,
 }
 
@@ -200,6 +201,7 @@ impl<H: Handles> Target<H> {
         let states = StatesByColor::new(numbers.collect());
         Ok(Target {
             until: until_of(by, &inner),
+            at_limit: at_limit_of(by, &inner),
             inner,
             handler,
             states,
@@ -231,6 +233,7 @@ impl<H: Handles> Target<H> {
             let (handles, states) = parts.take().expect("wrapped once");
             event(handles, states, f)
         };
+        let sort = sort.at(self.at_limit);
         Poster::of(&self.inner).post_sort_until(self.until, handler, color, f, sort, wrap)
     }
 
@@ -259,7 +262,8 @@ impl<H: Handles> Target<H> {
             let (handles, states) = parts.take().expect("wrapped once");
             meeting(handles, states, f)
         };
-        Poster::of(&self.inner).post_together(handler, self.until, &colors, f, wrap)
+        let (poster, at_limit) = (Poster::of(&self.inner), self.at_limit);
+        poster.post_together(handler, self.until, &colors, f, at_limit, wrap)
     }
 }
 
@@ -372,7 +376,7 @@ impl Cx {
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        self.surely(|| try_with_all(self, states, IfPoisoned::Posted, f));
+        self.surely(|by| try_with_all(by, states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -399,7 +403,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|| ask_all(self, states, f))
+        self.surely(|by| ask_all(by, states, f))
     }
 }
 

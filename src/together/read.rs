@@ -12,7 +12,7 @@ use super::{IfPoisoned, StatesByColor, Target};
 use crate::ask::{Asked, JoinHandle, run_asked};
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
-use crate::post::{Post, until_of};
+use crate::post::{Post, at_limit_of, until_of};
 use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
@@ -235,7 +235,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
     where
         F: FnOnce(&T, &mut Cx) + Send + 'static,
     {
-        cx.surely(|| self.post_read(cx, f, None));
+        cx.surely(|by| self.post_read(by, f, None));
     }
 
     /// Like [`read`](Self::read), and gives the closure back where that panics, or the event would.
@@ -262,7 +262,7 @@ impl<T: Send + Sync + 'static> Colored<T> {
         F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
     {
         let (asked, handle) = Asked::new(&self.poster().inner);
-        cx.surely(|| self.post_read(cx, f, Some(asked)));
+        cx.surely(|by| self.post_read(by, f, Some(asked)));
         handle
     }
 
@@ -299,7 +299,8 @@ impl<T: Send + Sync + 'static> Colored<T> {
         };
         let own = self.poster();
         let until = until_of(by, &own.inner);
-        own.post_sort_until(until, None, self.color(), f, Sort::PASSING, wrap)
+        let sort = Sort::PASSING.at(at_limit_of(by, &own.inner));
+        own.post_sort_until(until, None, self.color(), f, sort, wrap)
     }
 }
 
@@ -331,7 +332,7 @@ impl Cx {
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        self.surely(|| try_read_all(self, states, IfPoisoned::Posted, f));
+        self.surely(|by| try_read_all(by, states, IfPoisoned::Posted, f));
     }
 
     /// Posts to several colors, or gives the closure back.
@@ -357,7 +358,7 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|| ask_read_all(self, states, f))
+        self.surely(|by| ask_read_all(by, states, f))
     }
 }
 

@@ -71,10 +71,7 @@ impl<S: Session> Link<S> {
     where
         F: FnOnce(&mut S, &mut Cx, &Stream) + Send + 'static,
     {
-        // If the connection is gone, `f` is dropped by the first of them.
-        if let Err(refused) = self.try_post(cx, f) {
-            cx.post_beyond(refused, |f| self.try_post(cx, f));
-        }
+        cx.surely(|by| self.try_post(by, f));
     }
 
     /// Like [`post`](Self::post), and gives the closure back where that panics.
