@@ -25,8 +25,8 @@
 //! when its event runs, and never goes round.
 
 use super::node::{Class, Empty, Owned, Room};
+use super::prefetch::PREFETCH_LEAD;
 use crate::memory::prefetch_to_write;
-use crate::policy::numbers::PREFETCH_LEAD;
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, charge, fault};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! What is learned of times: a moving average of samples.
 
-use super::numbers::{MEAN_SAMPLES, OUTLIER_NS, OUTLIER_TIMES};
+use super::numbers::{EVENT_NS, MEAN_SAMPLES, OUTLIER_TIMES};
 
 /// A mean after one more sample: nearer to it by one part in `weight` of the difference, rounded
 /// up, else a small mean would never move.
@@ -19,8 +19,8 @@ pub(crate) fn nearer(mean: u32, sample: u32, weight: u32) -> u32 {
 #[inline]
 pub(crate) fn believed(mean_ns: u32, sample_ns: u64) -> u32 {
     let most_ns = mean_ns
-        .saturating_mul(OUTLIER_TIMES)
-        .saturating_add(OUTLIER_NS);
+        .saturating_add(EVENT_NS)
+        .saturating_mul(OUTLIER_TIMES);
     u32::try_from(sample_ns).map_or(most_ns, |ns| ns.min(most_ns))
 }
 

@@ -6,10 +6,11 @@
 
 /// An event of a handler that has neither run nor been annotated: worth a wake-up, whatever is
 /// measured of those, because until it has run once no core can say that it is not. No cost of a
-/// steal or a wake-up is believed beyond it. Bound 5.
+/// steal or a wake-up is believed beyond it; so an idle core searches for no longer, unless the
+/// builder says otherwise, and is busy once it has been awake for longer. Bound 5.
 pub(crate) const UNKNOWN_NS: u32 = 50_000;
 /// From here on every run of a handler is timed: it may take as long as a wake-up, of which less
-/// than this is not believed. Bound 4.
+/// than this is not believed, and no core searches for less. Bound 4.
 pub(crate) const COARSE_NS: u32 = 5_000;
 /// What an event is taken for at least: the scheduler's own part of it.
 pub(crate) const EVENT_MIN_NS: u64 = 10;
@@ -24,11 +25,9 @@ pub(crate) const MEAN_SAMPLES: u32 = 16;
 /// The weight in the mean of the long run: a handler that is long now and then is not forgotten in
 /// between. Row: `penalty-512`.
 pub(crate) const LONG_RUN_SAMPLES: u64 = 256;
-/// A sample counts for at most this many times the mean, and [`OUTLIER_NS`]: a thread that the
+/// A sample counts for at most this many times the mean and an [`EVENT_NS`]: a thread that the
 /// system took off its processor shows as one absurd sample.
 pub(crate) const OUTLIER_TIMES: u32 = 8;
-/// See [`OUTLIER_TIMES`].
-pub(crate) const OUTLIER_NS: u32 = 2_000;
 /// Of a new handler so many runs are all recorded, and so many posts of long events are published
 /// by themselves. Bound 4.
 pub(crate) const TRIAL_EVENTS: u32 = 64;
@@ -44,13 +43,10 @@ pub(crate) const WARY_QUANTA: u32 = 4;
 pub(crate) const BATCH_EVENTS: u32 = 10;
 /// The same while no other color waits. Row: `chain1`.
 pub(crate) const BATCH_ALONE_EVENTS: u32 = if cfg!(loom) { 1 } else { 256 };
-/// A steal before any was measured; and the least quantum while a core is idle: some ten times what
-/// returning, flushing and checking out take. Row: `hop1000`.
+/// A steal before any was measured; the least quantum while a core is idle: some ten times what
+/// returning, flushing and checking out take; and the time that a long event may take beside its
+/// posts, if these are to wait for each other. Row: `hop1000`.
 pub(crate) const STEAL_NS: u32 = 600;
-/// The least quantum while no core is idle, and how long a color has gone on that is taken to last.
-/// A core that becomes idle during such a quantum waits for its end, which takes about as long as
-/// one or two system calls. Row: `hop16`.
-pub(crate) const QUANTUM_BUSY_NS: u32 = 2_400;
 /// Turns of the newest that a turn pays for which was waited for: as many as the rest of a request
 /// takes that is split in two halves and put together again. Row: sort and merge.
 pub(crate) const NEWEST_TURNS: u32 = 4;
@@ -77,14 +73,6 @@ pub(crate) const LEVEL_PART: u32 = 4;
 
 /// A wake-up before any was measured.
 pub(crate) const WAKE_NS: u64 = 10_000;
-/// So many more wake-ups that took longer than was thought, than ones that did not, move the
-/// number: it comes to be the median.
-pub(crate) const WAKE_TALLY: i8 = 4;
-/// Most time that an idle core searches, unless the builder says otherwise; and after a sleep of
-/// which a core is busy. Row: `wake`.
-pub(crate) const SPIN_NS: u64 = 50_000;
-/// The shortest search is this part of the longest.
-pub(crate) const SPIN_STEPS: u64 = 8;
 /// Pauses of an idle core between two searches, so that victims keep their lines.
 pub(crate) const PAUSES: u32 = 16;
 /// Rings that a core gives by itself; and that a core gives for others once it is awake. Bound
@@ -96,9 +84,6 @@ pub(crate) const RINGS: usize = if cfg!(loom) { 1 } else { 4 };
 /// An event that is expected to take as long has its core's source watched: that costs a
 /// microsecond, and to be told of what comes some tens. Bound 6.
 pub(crate) const WATCHED_NS: u32 = 100_000;
-/// Time that a long event may take beside its posts, if these are to wait for each other. Bound
-/// 4.
-pub(crate) const ROW_NS: u64 = 1_000;
 /// From one look of the watchdog to the next, unless the builder says otherwise. Bounds
 /// 5 and 6.
 pub(crate) const WATCH_NS: u64 = 500_000;
@@ -111,5 +96,3 @@ pub(crate) const WATCH_LOOKS: u32 = 20;
 /// With fewer events a core-queue stays in the second cache, its colors too. Row:
 /// `fan-in64` with 65,536 waiting.
 pub(crate) const DEEP_EVENTS: u64 = 4_096;
-/// From where a core is to what it asks for. Row: `fan-in64` with 65,536 waiting.
-pub(crate) const PREFETCH_LEAD: u32 = if cfg!(loom) { 2 } else { 8 };

@@ -1,8 +1,13 @@
 //! How long a quantum is, what it takes from the core-queue, and how many events a turn has.
 
 use super::Policy;
-use super::numbers::{BATCH_ALONE_EVENTS, STEAL_NS};
+use super::numbers::{BAND_TIMES, BATCH_ALONE_EVENTS, STEAL_NS};
 use crate::ablation::{Rule, without};
+
+/// The least quantum while no core is idle, and how long a color has gone on that is taken to last:
+/// as much as is worth a steal of the second band. A core that becomes idle during such a quantum
+/// waits for its end, which takes about as long as one or two system calls.
+pub(crate) const QUANTUM_BUSY_NS: u32 = BAND_TIMES as u32 * STEAL_NS;
 
 /// How long a quantum is, in ns: what is not worth stealing may be hidden from thieves, and at
 /// least enough to make up for taking the lock.

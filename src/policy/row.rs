@@ -13,7 +13,7 @@
 //! long after, what it has posted has waited. Then it owes as many as that event has posted, twice,
 //! and [`TRIAL_EVENTS`] more: so one that always ends like this is published post by post.
 
-use super::numbers::{EVENT_NS, ROW_NS, TRIAL_EVENTS};
+use super::numbers::{EVENT_NS, STEAL_NS, TRIAL_EVENTS};
 
 /// What a long event has posted since its first post was published.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Row {
     pub(crate) fn end(self, now_ns: u64, posted: u64, together: usize) -> u32 {
         let posts = posted - self.posted;
         let tail_ns = now_ns - self.published_ns;
-        let together_ns = ROW_NS + together as u64 * u64::from(EVENT_NS);
+        let together_ns = allowed_ns(together as u64);
         let owed = if tail_ns > together_ns.max(self.own_ns) || self.is_slow(posted, tail_ns) {
             u64::from(TRIAL_EVENTS) + 2 * posts
         } else {
@@ -66,6 +66,11 @@ impl Row {
     }
 
     fn is_slow(&self, posted: u64, tail_ns: u64) -> bool {
-        self.own_ns + tail_ns > ROW_NS + (posted - self.posted) * u64::from(EVENT_NS)
+        self.own_ns + tail_ns > allowed_ns(posted - self.posted)
     }
+}
+
+/// What posts in a row may take.
+fn allowed_ns(posts: u64) -> u64 {
+    u64::from(STEAL_NS) + posts * u64::from(EVENT_NS)
 }

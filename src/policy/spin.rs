@@ -5,9 +5,9 @@
 //! its last sleeps. One that was over before the longest spin would have been
 //! ([`Builder::spin`](crate::Builder::spin)) says that spinning would have met it, and the core
 //! spins for longer next time. One that lasted says that all spinning before it was in vain, and
-//! the core spins for half as long; after some such sleeps it sleeps at once.
+//! the core spins for half as long; below the shortest wake-up it sleeps at once.
 
-use super::numbers::SPIN_STEPS;
+use super::numbers::COARSE_NS;
 use crate::ablation::{Rule, without};
 
 /// See the module text. All times are in ns.
@@ -56,12 +56,12 @@ impl Spin {
         if without(Rule::Spin) {
             return;
         }
-        let step_ns = self.longest_ns / SPIN_STEPS;
+        let least_ns = self.longest_ns.min(COARSE_NS.into());
         self.limit_ns = if now_ns - since_ns <= self.longest_ns {
             self.limit_ns
                 .saturating_mul(2)
-                .clamp(step_ns, self.longest_ns)
-        } else if self.limit_ns > step_ns {
+                .clamp(least_ns, self.longest_ns)
+        } else if self.limit_ns > least_ns {
             self.limit_ns / 2
         } else {
             0

@@ -1,4 +1,4 @@
-//! Whether a victim is worth a visit, how much of what it has a thief takes, and where to.
+//! Whether a victim is worth a visit, and how much of what it has a thief takes.
 
 use super::Policy;
 use super::numbers::LEVEL_PART;
@@ -64,25 +64,6 @@ pub(crate) fn takes_of_stuck(
         stealable.div_ceil(2)
     };
     taken < half || taken_ns < steal_cost_ns
-}
-
-/// Where what was stolen goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
-    /// To be run: a single color is not worth the thief's lock.
-    Checkout,
-    /// Into the thief's queue, where others see what is more than a quantum.
-    Queue,
-}
-
-/// Where this many colors go.
-#[inline]
-pub(crate) fn where_to(colors: usize) -> Destination {
-    if colors > 1 {
-        Destination::Queue
-    } else {
-        Destination::Checkout
-    }
 }
 
 /// Whether a core with `theirs` colors that last is to give some to a busy one with `ours`: that

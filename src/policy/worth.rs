@@ -2,7 +2,8 @@
 //! and the band of the stealing-queue in which it is.
 
 use super::Policy;
-use super::numbers::{BAND_TIMES, DRAGS_PENALTY, EVENT_NS, QUANTUM_BUSY_NS};
+use super::numbers::{BAND_TIMES, DRAGS_PENALTY, EVENT_NS};
+use super::quantum::QUANTUM_BUSY_NS;
 
 /// For how long a color has run without ever being finished: what its turns were estimated to take,
 /// since it last had no events left.

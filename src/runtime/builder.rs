@@ -10,7 +10,8 @@ use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlocking, SlowBlocking
 use crate::host::stage::{Stage, StageLimits};
 use crate::host::unfinished::Unfinished;
 use crate::host::watchdog::SlowHandler;
-use crate::policy::numbers::{BATCH_EVENTS, QUANTUM_BUSY_NS, SPIN_NS, WAKE_NS, WATCH_NS};
+use crate::policy::numbers::{BATCH_EVENTS, UNKNOWN_NS, WAKE_NS, WATCH_NS};
+use crate::policy::quantum::QUANTUM_BUSY_NS;
 use crate::policy::{Policy, Stealing};
 use crate::record::Recorder;
 #[cfg(feature = "record")]
@@ -108,7 +109,7 @@ impl Builder {
             },
             slots: 65_536,
             events_max: 1 << 26,
-            spin: Duration::from_nanos(SPIN_NS),
+            spin: Duration::from_nanos(UNKNOWN_NS.into()),
             wake_cost: None,
             blocking: BlockingLimits {
                 threads_max: 64,
@@ -274,8 +275,8 @@ impl Builder {
     /// that takes as long, what waits is published, and a core that sleeps is woken for it; what it
     /// posts is published post by post.
     ///
-    /// By default it is measured while the runtime runs: the median of the times from when a core
-    /// rings another until that one runs, from 5 to 50 us, beginning with 10 us
+    /// By default it is measured while the runtime runs: the mean of the last times from when a
+    /// core rings another until that one runs, from 5 to 50 us, beginning with 10 us
     /// ([`Stats::wake_cost`](crate::metrics::Stats::wake_cost)). In a simulation without a machine
     /// it is 10 us.
     pub fn wake_cost(mut self, time: Duration) -> Builder {

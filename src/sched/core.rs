@@ -130,7 +130,7 @@ impl Core {
         if let Some(recorder) = &shared.recorder {
             maker.record(Log::of_core(recorder, id.index()));
         }
-        let timing = Timing::new(&clock, id, shared.cores.len(), shared.idle.vigil.at_once);
+        let timing = Timing::new(&clock, id, shared.idle.vigil.at_once);
         let is_fresh = timing.fresh_since_ns.is_some();
         shared.core(id).progress.set_fresh(is_fresh);
         Core {

@@ -21,7 +21,7 @@ use super::core::Core;
 use super::exchange::{fill_checkout, take_mail};
 use super::section::Section;
 use crate::color::CoreId;
-use crate::policy::victim::{self, Destination, Temptation};
+use crate::policy::victim::{self, Temptation};
 use crate::shared::idle::{Why, notify};
 use crate::shared::queue::color_queue::Taken;
 use crate::sync::fault;
@@ -113,11 +113,11 @@ impl Core {
         if found || !fault("doorbells not rung after a search in vain") {
             self.ring();
         }
-        match victim::where_to(loot.len()) {
-            Destination::Queue if !fault("stolen colors not shared out") => {
-                self.link_loot(loot, true);
-            }
-            _ => loot.into_iter().for_each(|taken| self.checkout.push(taken)),
+        // A single color is not worth the lock; of several, others see what is more than a quantum.
+        if loot.len() > 1 && !fault("stolen colors not shared out") {
+            self.link_loot(loot, true);
+        } else {
+            loot.into_iter().for_each(|taken| self.checkout.push(taken));
         }
         !self.checkout.is_empty()
     }

@@ -7,10 +7,10 @@ use super::outbox::OUTBOX_MAX;
 use crate::ablation::{Rule, without};
 use crate::clock::Clock;
 use crate::color::CoreId;
-use crate::event::lot::Lot;
-use crate::policy::numbers::{EVENT_MIN_NS, SAMPLE_TURNS, SPIN_NS, WATCHED_NS};
+use crate::policy::numbers::{EVENT_MIN_NS, SAMPLE_TURNS, UNKNOWN_NS, WATCHED_NS};
 use crate::policy::row::Row;
-use crate::policy::wake::{Tally, is_worth_waking};
+use crate::policy::wake::is_worth_waking;
+use crate::random::Random;
 use crate::shared::idle::Why;
 use crate::sync::fault;
 
@@ -23,7 +23,8 @@ pub(super) struct Timing {
     pub(super) until_sample: u32,
     /// Each event of the turn is timed.
     sampling: bool,
-    lot: Lot,
+    /// Draws the events that are learned from; see [`crate::event::profile`].
+    random: Random,
     /// Quanta, this one included, whose events are all timed.
     pub(super) wary: u32,
     /// A handler of this quantum was [long](crate::shared::idle::wake_cost).
@@ -32,8 +33,8 @@ pub(super) struct Timing {
     pub(super) ran: bool,
     /// Of a long event that has posted.
     pub(super) row: Option<Row>,
-    /// Of this core's wake-ups.
-    wake_ups: Tally,
+    /// The mean of this core's wake-ups, in ns, if there were any.
+    wake_ups: Option<u32>,
     /// The time when the core last read its clock to begin an event, or when it woke up, in ns:
     /// while it is busy, at most one in [`SAMPLE_TURNS`] turns ago.
     pub(super) seen_ns: u64,
@@ -44,17 +45,17 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    pub(super) fn new(clock: &Clock, id: CoreId, cores: usize, busy_at_once: bool) -> Timing {
+    pub(super) fn new(clock: &Clock, id: CoreId, busy_at_once: bool) -> Timing {
         Timing {
             clock_cost_ns: clock.cost_ns(),
             until_sample: 1,
             sampling: false,
-            lot: Lot::new(id.index(), cores),
+            random: Random::new(id.index() as u64),
             wary: 0,
             long: false,
             ran: false,
             row: None,
-            wake_ups: Tally::default(),
+            wake_ups: None,
             seen_ns: 0,
             passes_visits_on: false,
             fresh_since_ns: (!busy_at_once).then_some(0),
@@ -217,7 +218,7 @@ impl Core {
             .saturating_sub(self.current.started_ns + self.timing.clock_cost_ns)
             .max(EVENT_MIN_NS);
         let profile = self.shared.profiles.get(self.current.profile());
-        let due = self.timing.lot.is_due();
+        let due = self.timing.random.below(self.shared.cores.len()) == 0;
         profile.record(took_ns, due);
         if let Some(row) = self.timing.row.take() {
             profile.set_lone_posts(row.end(now_ns, self.ledger.posted, OUTBOX_MAX));
@@ -240,7 +241,7 @@ impl Core {
         if self
             .timing
             .fresh_since_ns
-            .is_some_and(|since_ns| now_ns - since_ns > SPIN_NS)
+            .is_some_and(|since_ns| now_ns - since_ns > UNKNOWN_NS.into())
         {
             self.become_busy();
         }

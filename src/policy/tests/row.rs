@@ -17,24 +17,24 @@ fn posts_in_a_row_are_owed_no_longer() {
     assert_eq!(owed(TRIAL_EVENTS, 10, 0, 0), 54);
     assert_eq!(owed(54, 54, 0, 0), 0);
     assert_eq!(owed(0, 1_000, 0, 0), 0);
-    assert_eq!(owed(TRIAL_EVENTS, 0, 0, 1_000), 64);
-    // At most 100 ns each, and 1,000.
-    assert_eq!(owed(20, 10, 2_000, 0), 10);
-    assert_eq!(owed(20, 10, 0, 2_000), 10);
-    assert_eq!(owed(20, 10, 1_000, 1_000), 10);
+    assert_eq!(owed(TRIAL_EVENTS, 0, 0, 600), 64);
+    // At most 100 ns each, and a steal.
+    assert_eq!(owed(20, 10, 1_600, 0), 10);
+    assert_eq!(owed(20, 10, 0, 1_600), 10);
+    assert_eq!(owed(20, 10, 600, 1_000), 10);
 }
 
 #[test]
 fn who_goes_on_for_long_owes_more_than_the_next_event_posts() {
-    assert_eq!(owed(20, 10, 2_001, 0), 84);
-    assert_eq!(owed(0, 10, 1_001, 1_000), 84);
-    assert_eq!(owed(0, 0, 0, 1_001), 64);
+    assert_eq!(owed(20, 10, 1_601, 0), 84);
+    assert_eq!(owed(0, 10, 601, 1_000), 84);
+    assert_eq!(owed(0, 0, 0, 601), 64);
     // However fast it was before.
-    assert_eq!(owed(0, 1_000, 0, 26_600), 0);
-    assert_eq!(owed(0, 1_000, 0, 26_601), 2_064);
+    assert_eq!(owed(0, 1_000, 0, 26_200), 0);
+    assert_eq!(owed(0, 1_000, 0, 26_201), 2_064);
     assert_eq!(owed(0, 1_000, 30_000, 30_000), 0);
     assert_eq!(owed(0, 1_000, 30_000, 30_001), 2_064);
-    assert_eq!(owed(2_064, 1_000, 0, 26_601), 2_064);
+    assert_eq!(owed(2_064, 1_000, 0, 26_201), 2_064);
     assert_eq!(owed(0, 1 << 40, 0, 1 << 50), u32::MAX);
 }
 
@@ -45,7 +45,7 @@ fn posts_wait_for_each_other_beyond_the_lone_ones() {
         [7, 9, 10, 1_000].map(|posted| row.may_wait(posted)),
         [false, false, true, true]
     );
-    row.publish(500 + 1_300, 9_000);
+    row.publish(500 + 900, 9_000);
     assert!(row.may_wait(10));
     // Not while they are slow.
     row.publish(9_001, 10_000);

@@ -17,15 +17,16 @@ fn idle(spin: &mut Spin, idle_ns: u64) -> u64 {
 
 #[test]
 fn who_sleeps_long_soon_sleeps_at_once_and_who_does_not_spins_again() {
-    let mut spin = Spin::new(80);
-    let spun: Vec<_> = (0..6).map(|_| idle(&mut spin, 1_000)).collect();
-    assert_eq!(spun, [80, 40, 20, 10, 0, 0]);
-    // The first two are met asleep.
-    let spun: Vec<_> = (0..5).map(|_| idle(&mut spin, 30)).collect();
-    assert_eq!(spun, [0, 10, 20, 30, 30]);
+    let mut spin = Spin::new(40_000);
+    let spun: Vec<_> = (0..6).map(|_| idle(&mut spin, 1_000_000)).collect();
+    assert_eq!(spun, [40_000, 20_000, 10_000, 5_000, 0, 0]);
+    // The first three are met asleep.
+    let spun: Vec<_> = (0..5).map(|_| idle(&mut spin, 15_000)).collect();
+    assert_eq!(spun, [0, 5_000, 10_000, 15_000, 15_000]);
     // As long as the longest spin, and longer.
-    let spun: Vec<_> = [80, 80, 81, 81].map(|ns| idle(&mut spin, ns)).into();
-    assert_eq!(spun, [40, 80, 80, 40]);
+    let idle_ns = [40_000, 40_000, 40_001, 40_001];
+    let spun: Vec<_> = idle_ns.map(|ns| idle(&mut spin, ns)).into();
+    assert_eq!(spun, [20_000, 40_000, 40_000, 20_000]);
 }
 
 #[test]

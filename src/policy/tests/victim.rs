@@ -1,9 +1,7 @@
 //! Whether a victim is visited, and what is taken from it.
 
 use super::{ALL, without};
-use crate::policy::victim::{
-    Destination, is_stuck, levels, may_be_stuck, patience_ns, shares, takes_of_stuck, where_to,
-};
+use crate::policy::victim::{is_stuck, levels, may_be_stuck, patience_ns, shares, takes_of_stuck};
 
 #[test]
 fn a_victim_may_be_stuck_if_anything_waits_for_it() {
@@ -57,12 +55,6 @@ fn of_a_stuck_victim_half_is_taken_or_a_steal_s_worth() {
     ] {
         assert_eq!(takes_of_stuck(taken, taken_ns, stealable, 600), takes);
     }
-}
-
-#[test]
-fn a_single_color_is_run_and_more_are_shown_to_others() {
-    assert_eq!([0, 1].map(where_to), [Destination::Checkout; 2]);
-    assert_eq!([2, 32].map(where_to), [Destination::Queue; 2]);
 }
 
 #[test]

@@ -101,9 +101,7 @@ pub(crate) fn notify(shared: &Shared, core: CoreId, reason: Why, bells: &mut Vec
         Why::Source => own.progress.profile().is_some(),
         _ => true,
     };
-    wake::looks_for_sleeper(|| idle.sleepers.any(), searching)
-        && is_there()
-        && wake_nearest(shared, core, bells)
+    idle.sleepers.any() && !searching() && is_there() && wake_nearest(shared, core, bells)
 }
 
 /// Whether a core has work worth a wake-up: this one, or one that it steals from.

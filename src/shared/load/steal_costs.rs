@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(cost(), 630);
         // One that lost its processor under way counts for little more.
         record(1 << 40);
-        assert_eq!(cost(), 630 + (7 * 630 + 2_000_u64).div_ceil(16));
+        assert_eq!(cost(), 630 + (7 * 630 + 800_u64).div_ceil(16));
         (0..1_000).for_each(|_| record(1));
         assert_eq!(cost(), 100);
         (0..1_000).for_each(|_| record(1 << 40));

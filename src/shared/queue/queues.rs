@@ -69,7 +69,7 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::color::{ColorMap, HashKey};
-    use crate::policy::numbers::QUANTUM_BUSY_NS;
+    use crate::policy::quantum::QUANTUM_BUSY_NS;
     use crate::policy::{Policy, Stealing};
 
     /// What is worth stealing, the events besides, and for each color of its own that lasts as much
