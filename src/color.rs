@@ -238,6 +238,12 @@ impl MaybeSlot {
     }
 }
 
+impl Default for MaybeSlot {
+    fn default() -> MaybeSlot {
+        MaybeSlot::NONE
+    }
+}
+
 impl From<SlotId> for MaybeSlot {
     #[inline(always)]
     fn from(slot: SlotId) -> MaybeSlot {

@@ -403,7 +403,7 @@ impl sealed::Post for Hold {
             return self.post_through(handler, f, wrap);
         }
         let poster = self.to_poster();
-        poster.post_wrapped_until(Until::End, handler, color, f, wrap)
+        poster.post_sort_until(Until::End, handler, color, f, Sort::ORDINARY, wrap)
     }
 }
 

@@ -101,8 +101,7 @@ impl Cx {
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         if const { is_boxed::<G>() } {
-            let posted = self.post_boxed(handler, color, f, sort, wrap);
-            return posted.map_err(|refused| refused.value);
+            return self.post_boxed(handler, color, f, sort, wrap);
         }
         self.lend(|worker| worker.core.post_sort(handler, color, f, sort, wrap))
     }
@@ -116,13 +115,13 @@ impl Cx {
         f: F,
         sort: Sort,
         wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), Rejected<F>>
+    ) -> Result<(), F>
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
         let place = |worker: &mut Worker| worker.core.place(handler, color, sort);
         let Some(place) = self.lend(place) else {
-            return Err(Rejected::new(Reason::Full, f));
+            return Err(f);
         };
         let made = place.fill(boxed(|| wrap(f)));
         self.lend(|worker| worker.core.put_placed(color, made));

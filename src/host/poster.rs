@@ -160,24 +160,10 @@ impl Poster {
     where
         G: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.post_wrapped_until(self.until(), handler, color, f, wrap)
+        self.post_sort_until(self.until(), handler, color, f, Sort::ORDINARY, wrap)
     }
 
-    pub(crate) fn post_wrapped_until<F, G>(
-        &self,
-        until: Until,
-        handler: Option<&'static Handler>,
-        color: Color,
-        f: F,
-        wrap: impl FnOnce(F) -> G,
-    ) -> Result<(), Rejected<F>>
-    where
-        G: FnOnce(&mut Cx) + Send + 'static,
-    {
-        self.post_sort_until(until, handler, color, f, Sort::ORDINARY, wrap)
-    }
-
-    /// The same for an event of this sort.
+    /// The same for an event of this sort, accepted `until` then.
     pub(crate) fn post_sort_until<F, G>(
         &self,
         until: Until,

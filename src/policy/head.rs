@@ -41,7 +41,7 @@
 use super::numbers::{HURRIES_MAX, HURRY_QUANTA, NEWEST_TURNS};
 
 /// What a core has paid for, and which colors are at the head of its core-queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// How many more may go before those that wait.
     room: u32,
@@ -54,13 +54,6 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    pub(crate) const NONE: Newest = Newest {
-        room: 0,
-        again: 0,
-        put_first: 0,
-        newer: 0,
-    };
-
     /// Whether a color that was posted to goes to the head. It is put there then.
     #[inline(always)]
     pub(crate) fn goes_first(&mut self) -> bool {
@@ -108,15 +101,13 @@ impl Newest {
 /// What a core has granted lately to colors that hurry. One is granted in [`HURRY_QUANTA`]; those
 /// that were not are saved up, at most [`HURRIES_MAX`]. So of any two quanta in a row that come
 /// after a burst, one takes the colors as if nobody had asked.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Granted {
     /// The quantum by which all that was granted is paid for.
     paid_at: u64,
 }
 
 impl Granted {
-    pub(crate) const NONE: Granted = Granted { paid_at: 0 };
-
     /// Whether a wish for the next turn is granted, after this many quanta of the core.
     pub(crate) fn grant(&mut self, quanta: u64) -> bool {
         let paid_at = self.paid_at.max(quanta) + HURRY_QUANTA;

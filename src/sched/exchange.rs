@@ -307,16 +307,12 @@ impl DuePokes {
         }
     }
 
-    /// Sends what is due.
-    #[inline]
-    fn send(&mut self, section: &Section<'_>, bells: &mut Vec<CoreId>) {
-        if !self.colors.is_empty() {
-            self.send_all(section, bells);
-        }
-    }
-
+    /// Sends what is due, if anything is.
     #[inline(never)]
-    fn send_all(&mut self, section: &Section<'_>, bells: &mut Vec<CoreId>) {
+    fn send(&mut self, section: &Section<'_>, bells: &mut Vec<CoreId>) {
+        if self.colors.is_empty() {
+            return;
+        }
         let shared = section.shared;
         poke::send_all(shared, self.core, &self.colors, bells);
         for &slot in &self.colors {

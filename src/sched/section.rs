@@ -15,10 +15,11 @@ use crate::policy::worth::{Band, Endurance};
 use crate::shared::Shared;
 use crate::shared::idle::Worth;
 use crate::shared::queue::color_queue::{ColorQueue, State, Taken};
-use crate::shared::queue::core_queue::QueueEnd;
+use crate::shared::queue::core_queue::{CoreQueue, QueueEnd};
 use crate::shared::queue::limits::Limits;
 use crate::shared::queue::queues::Queues;
-use crate::shared::queue::slots::Guarded;
+use crate::shared::queue::slots::{Colors, Guarded};
+use crate::shared::queue::stealing_queue::StealingQueue;
 use crate::shared::remote::mail;
 use crate::shared::remote::poke::Chain;
 use crate::sync::{CellMut, charge, check, fault};
@@ -111,6 +112,14 @@ impl<'a> Section<'a> {
         &self.guarded.queues
     }
 
+    /// The lists, and the colors that are in them.
+    #[inline(always)]
+    fn lists(&mut self) -> (&mut CoreQueue, &mut StealingQueue, &mut Colors<'a>) {
+        let Guarded { colors, queues } = &mut self.guarded;
+        let queues = &mut **queues;
+        (&mut queues.core_queue, &mut queues.stealing_queue, colors)
+    }
+
     /// Takes up what steals cost by now.
     pub(crate) fn renew_limits(&mut self) {
         self.limits = self.shared.limits(self.core);
@@ -135,24 +144,18 @@ impl<'a> Section<'a> {
         let band = band(self.shared, &self.limits, &queue);
         queue.end();
         let is_control = self.is_control(slot);
-        let Queues {
-            core_queue,
-            stealing_queue,
-            ..
-        } = &mut *self.guarded.queues;
+        let (core_queue, stealing_queue, colors) = self.lists();
         if is_control {
             // What one color does for all connections would wait for all of them.
-            core_queue.push(&mut self.guarded.colors, slot, QueueEnd::Head);
+            core_queue.push(colors, slot, QueueEnd::Head);
             core_queue.controls += 1;
             return;
         }
-        core_queue.push(&mut self.guarded.colors, slot, end);
+        core_queue.push(colors, slot, end);
         core_queue.events += u64::from(len);
-        if lasts {
-            core_queue.lasting += 1;
-        }
+        core_queue.lasting += u32::from(lasts);
         if let Some(band) = band {
-            stealing_queue.put(&mut self.guarded.colors, slot, band);
+            stealing_queue.put(colors, slot, band);
         }
     }
 
@@ -160,16 +163,12 @@ impl<'a> Section<'a> {
     /// change.
     pub(super) fn unlink(&mut self, slot: SlotId) {
         debug_assert!(!self.is_control(slot), "they leave by being checked out");
-        let Queues {
-            core_queue,
-            stealing_queue,
-            ..
-        } = &mut *self.guarded.queues;
+        let (core_queue, stealing_queue, colors) = self.lists();
         if !fault("left in its band") {
-            stealing_queue.take_out(&mut self.guarded.colors, slot);
+            stealing_queue.take_out(colors, slot);
         }
-        core_queue.remove(&mut self.guarded.colors, slot);
-        let queue = self.guarded.colors.at(slot);
+        core_queue.remove(colors, slot);
+        let queue = colors.at(slot);
         debug_assert_eq!(queue.state, State::Queued);
         core_queue.events -= u64::from(queue.fifo.len());
         core_queue.lasting -= u32::from(queue.endurance.lasts());
@@ -182,23 +181,20 @@ impl<'a> Section<'a> {
         if self.is_control(slot) {
             return;
         }
-        let Queues {
-            core_queue,
-            stealing_queue,
-            ..
-        } = &mut *self.guarded.queues;
-        let queue = self.guarded.colors.at(slot);
+        let (shared, limits) = (self.shared, self.limits);
+        let (core_queue, stealing_queue, colors) = self.lists();
+        let queue = colors.at(slot);
         core_queue.events += u64::from(queue.fifo.len() - events);
-        let now = band(self.shared, &self.limits, &queue);
+        let now = band(shared, &limits, &queue);
         let before = queue.band;
         if before.is_some() {
             stealing_queue.worth_ns += u64::from(queue.worth_ns() - worth_ns);
         }
         queue.end();
         if before != now {
-            stealing_queue.take_out(&mut self.guarded.colors, slot);
+            stealing_queue.take_out(colors, slot);
             if let Some(band) = now {
-                stealing_queue.put(&mut self.guarded.colors, slot, band);
+                stealing_queue.put(colors, slot, band);
             }
         }
     }
@@ -246,10 +242,8 @@ impl<'a> Section<'a> {
     #[inline(never)]
     fn goes_first(&mut self, slot: SlotId, goes: impl FnOnce(&mut Newest) -> bool) -> bool {
         let is_control = self.is_control(slot);
-        let Queues {
-            core_queue, newest, ..
-        } = &mut *self.guarded.queues;
-        !is_control && core_queue.controls == 0 && goes(newest)
+        let queues = &mut *self.guarded.queues;
+        !is_control && queues.core_queue.controls == 0 && goes(&mut queues.newest)
     }
 
     /// Whether the color has mail, which goes before what is appended.
@@ -385,8 +379,8 @@ impl<'a> Section<'a> {
             self.unlink(slot);
             self.guarded.colors.at(slot).state = State::Idle;
             self.link_at(slot, QueueEnd::Head);
-            let stealing_queue = &mut self.guarded.queues.stealing_queue;
-            stealing_queue.put_first(&mut self.guarded.colors, slot);
+            let (_, stealing_queue, colors) = self.lists();
+            stealing_queue.put_first(colors, slot);
         }
         self.guarded.queues.newest.put_first(granted.len() as u32);
     }
@@ -587,8 +581,8 @@ impl<'a> Section<'a> {
         let mut queue = self.guarded.colors.at(slot);
         if queue.band.is_some() {
             queue.end();
-            let stealing_queue = &mut self.guarded.queues.stealing_queue;
-            stealing_queue.take_out(&mut self.guarded.colors, slot);
+            let (_, stealing_queue, colors) = self.lists();
+            stealing_queue.take_out(colors, slot);
             queue = self.guarded.colors.at(slot);
         }
         let next = self.guarded.queues.core_queue.after(slot, &queue);

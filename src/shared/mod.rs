@@ -120,8 +120,8 @@ impl Shared {
                 .map(|victims| {
                     Arc::new(CoreShared {
                         lock: CoreLock::new(Queues::new(limits)),
-                        pokes: CachePadded::new(Pokes::new()),
-                        hint: CachePadded::new(Hint::new()),
+                        pokes: CachePadded::default(),
+                        hint: CachePadded::default(),
                         progress: CachePadded::new(Progress::new()),
                         busy: CachePadded::new(AtomicBool::new(setup.watch_at_once)),
                         stats: CachePadded::new(CoreCounters::default()),

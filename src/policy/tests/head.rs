@@ -9,7 +9,7 @@ fn granted(newest: &mut Newest) -> u32 {
 
 #[test]
 fn each_turn_that_was_waited_for_pays_for_as_many() {
-    let mut newest = Newest::NONE;
+    let mut newest = Newest::default();
     assert_eq!(granted(&mut newest), 0);
     newest.take(1, true);
     assert_eq!(granted(&mut newest), NEWEST_TURNS);
@@ -28,7 +28,7 @@ fn each_turn_that_was_waited_for_pays_for_as_many() {
 
 #[test]
 fn who_goes_on_is_paid_for_by_a_quantum_of_others() {
-    let mut newest = Newest::NONE;
+    let mut newest = Newest::default();
     let goes_on = |newest: &mut Newest| (0..100).filter(|_| newest.goes_on()).count();
     newest.take(12, true);
     assert_eq!(goes_on(&mut newest), NEWEST_TURNS as usize);
@@ -44,7 +44,7 @@ fn who_goes_on_is_paid_for_by_a_quantum_of_others() {
 
 #[test]
 fn who_was_put_first_is_not_passed_and_does_not_pay() {
-    let mut newest = Newest::NONE;
+    let mut newest = Newest::default();
     newest.take(1, true);
     assert!(newest.goes_first());
     newest.put_first(2);
@@ -59,7 +59,7 @@ fn who_was_put_first_is_not_passed_and_does_not_pay() {
 
 #[test]
 fn what_a_thief_has_taken_is_not_waited_for() {
-    let mut newest = Newest::NONE;
+    let mut newest = Newest::default();
     newest.take(1, true);
     assert_eq!(granted(&mut newest), NEWEST_TURNS);
     newest.put_first(3);
@@ -70,7 +70,7 @@ fn what_a_thief_has_taken_is_not_waited_for() {
 
 #[test]
 fn one_is_granted_in_two_quanta_and_a_burst_after_a_pause() {
-    let mut granted = Granted::NONE;
+    let mut granted = Granted::default();
     let mut grants = |quanta, asked| (0..asked).filter(|_| granted.grant(quanta)).count();
     assert_eq!(grants(0, 1_000), 64);
     let later: usize = (1..=100).map(|quanta| grants(quanta, 3)).sum();

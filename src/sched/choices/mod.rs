@@ -167,7 +167,7 @@ impl Machine {
         Section::enter(&self.shared, CoreId::of(core))
             .guarded
             .queues
-            .newest = Newest::NONE;
+            .newest = Newest::default();
         for (&(handler, events), &color) in queued.iter().zip(&colors) {
             (0..events).for_each(|_| post(of, handler, color));
         }

@@ -6,7 +6,7 @@ use crate::sync::relaxed;
 
 /// What there is to steal: read plainly by thieves and would-be sleepers; written
 /// under the lock, but for `asked`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Hint {
     worth_ns: AtomicU64,
     stealable: AtomicU32,
@@ -17,17 +17,6 @@ pub(crate) struct Hint {
 }
 
 impl Hint {
-    pub(crate) fn new() -> Hint {
-        Hint {
-            worth_ns: AtomicU64::new(0),
-            stealable: AtomicU32::new(0),
-            queued: AtomicU32::new(0),
-            lasting: relaxed::AtomicU32::new(0),
-            asked: relaxed::AtomicU32::new(0),
-            events: relaxed::AtomicU64::new(0),
-        }
-    }
-
     #[inline]
     pub(crate) fn write(&self, worth_ns: u64, queues: &Queues) {
         let (queued, events) = (queues.core_queue.len, queues.core_queue.events);

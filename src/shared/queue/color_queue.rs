@@ -105,8 +105,8 @@ impl ColorQueue {
             state: State::Idle,
             band: None,
             endurance: Endurance::NONE,
-            in_core_queue: Links::NONE,
-            in_band: Links::NONE,
+            in_core_queue: Links::default(),
+            in_band: Links::default(),
         }
     }
 }

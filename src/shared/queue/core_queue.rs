@@ -14,7 +14,7 @@ use crate::policy::numbers::DEEP_EVENTS;
 
 /// See the module text. What is summed here is kept up by the section that links
 /// ([`crate::sched::section`]).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CoreQueue {
     list: List,
     /// Colors in it.
@@ -31,7 +31,7 @@ pub(crate) struct CoreQueue {
 /// Goes some way before the head of a long queue, and asks for memory. Each color is on a line of
 /// its own, which says where its first event is, and the next color: without a scout they would be
 /// waited for one after the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Scout {
     /// The first color that was not asked for. None: no scout is on its way.
     at: MaybeSlot,
@@ -41,11 +41,6 @@ pub(crate) struct Scout {
 }
 
 impl Scout {
-    const NONE: Scout = Scout {
-        at: MaybeSlot::NONE,
-        lead: 0,
-    };
-
     /// A color leaves; `next` is the one after it. If it is the scout's own, and not the head, then
     /// by a thief, which takes what is before it as well.
     #[inline(always)]
@@ -90,15 +85,6 @@ impl QueueEnd {
 }
 
 impl CoreQueue {
-    pub(crate) const EMPTY: CoreQueue = CoreQueue {
-        list: List::EMPTY,
-        len: 0,
-        controls: 0,
-        events: 0,
-        lasting: 0,
-        scout: Scout::NONE,
-    };
-
     /// Colors that a thief may take.
     #[inline(always)]
     pub(crate) fn stealable(&self) -> u32 {

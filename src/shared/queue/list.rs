@@ -14,8 +14,6 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) const NONE: Links = Links { prev: 0, next: 0 };
-
     /// A color that is in no list may keep a number here.
     pub(crate) fn note(number: u32) -> Links {
         Links {
@@ -40,18 +38,13 @@ pub(crate) trait Members {
 
 /// See the module text. Each operation is told where the links are; always the same members for one
 /// list.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct List {
     head: MaybeSlot,
     tail: MaybeSlot,
 }
 
 impl List {
-    pub(crate) const EMPTY: List = List {
-        head: MaybeSlot::NONE,
-        tail: MaybeSlot::NONE,
-    };
-
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<SlotId> {
         charge::reach(self);
@@ -192,7 +185,7 @@ mod tests {
             steps in proptest::collection::vec(step(), 0..60),
         ) {
             let mut members = Numbered((0..COLORS).map(|_| Links::note(u32::MAX)).collect());
-            let (mut list, mut model) = (List::EMPTY, VecDeque::new());
+            let (mut list, mut model) = (List::default(), VecDeque::new());
             for step in steps {
                 match step {
                     Step::Back(id) if !model.contains(&id) => {
@@ -226,6 +219,6 @@ mod tests {
     #[test]
     fn a_color_in_no_list_keeps_a_number() {
         assert_eq!(Links::note(7).noted(), 7);
-        assert_eq!(Links::NONE.noted(), 0);
+        assert_eq!(Links::default().noted(), 0);
     }
 }

@@ -30,13 +30,13 @@ impl Queues {
     pub(crate) fn new(limits: Limits) -> Queues {
         Queues {
             limits,
-            core_queue: CoreQueue::EMPTY,
-            stealing_queue: StealingQueue::EMPTY,
+            core_queue: CoreQueue::default(),
+            stealing_queue: StealingQueue::default(),
             lasting_out: 0,
             events_out: 0,
             deferred: Vec::new(),
-            granted: Granted::NONE,
-            newest: Newest::NONE,
+            granted: Granted::default(),
+            newest: Newest::default(),
         }
     }
 

@@ -9,22 +9,14 @@ use crate::policy::worth::{BANDS, Band};
 use crate::sync::fault;
 
 /// See the module text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StealingQueue {
     bands: [List; BANDS],
-    /// Colors in it.
-    pub(crate) len: u32,
-    /// Their summed time-left, in ns.
+    /// Summed time-left of the colors in it, in ns.
     pub(crate) worth_ns: u64,
 }
 
 impl StealingQueue {
-    pub(crate) const EMPTY: StealingQueue = StealingQueue {
-        bands: [List::EMPTY; BANDS],
-        len: 0,
-        worth_ns: 0,
-    };
-
     /// The highest band that has any color.
     pub(crate) fn highest(&self) -> Option<Band> {
         let mut bands = Band::ALL.into_iter();
@@ -45,7 +37,6 @@ impl StealingQueue {
         self.worth_ns += u64::from(queue.worth_ns());
         queue.end();
         self.bands[band.index()].push_back(&mut colors.in_band(), id);
-        self.len += 1;
     }
 
     /// Puts a color at the head of its band, if it is in one.
@@ -65,28 +56,26 @@ impl StealingQueue {
         let Some(band) = queue.band.take() else {
             return;
         };
-        self.worth_ns -= u64::from(queue.worth_ns());
+        if !fault("band not counted") {
+            self.worth_ns -= u64::from(queue.worth_ns());
+        }
         queue.end();
         self.bands[band.index()].remove(&mut colors.in_band(), id);
-        if !fault("band not counted") {
-            self.len -= 1;
-        }
     }
 
     /// Checks the bands against those colors of the core-queue that are in one.
     #[cfg(any(test, debug_assertions, loom))]
     pub(crate) fn assert_valid(&self, colors: &mut Colors<'_>, queued: &[SlotId]) {
         let mut expected: [Vec<SlotId>; BANDS] = Default::default();
-        let (mut len, mut worth_ns) = (0, 0);
+        let mut worth_ns = 0;
         for &id in queued {
             let queue = colors.at(id);
             if let Some(band) = queue.band {
                 expected[band.index()].push(id);
-                len += 1;
                 worth_ns += u64::from(queue.worth_ns());
             }
         }
-        assert_eq!((self.len, self.worth_ns), (len, worth_ns), "worthy colors");
+        assert_eq!(self.worth_ns, worth_ns, "worthy colors");
         for (band, mut expected) in self.bands.iter().zip(expected) {
             let mut members = band.members(&mut colors.in_band());
             members.sort();

@@ -44,14 +44,10 @@ fn word(slot: SlotId) -> u32 {
 }
 
 /// A core's pokes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pokes(AtomicU32);
 
 impl Pokes {
-    pub(crate) fn new() -> Pokes {
-        Pokes(AtomicU32::new(EMPTY))
-    }
-
     /// Whether pokes wait, as a plain look.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -216,7 +212,7 @@ mod tests {
     #[test]
     fn pokes_are_a_chain_of_all_that_were_sent() {
         let slots = &Slots::new(ColorMap::new(10, 2, HashKey::random()));
-        let pokes = Pokes::new();
+        let pokes = Pokes::default();
         assert!(!pokes.any() && !pokes.any_ordered());
         assert!(!pokes.push(slots, &[id(2)]) && !pokes.push(slots, &[4, 6, 8].map(id)));
         assert!(pokes.any() && pokes.any_ordered() && !pokes.park());
