@@ -3,6 +3,7 @@
 use crate::ask::{Asked, JoinHandle};
 use crate::event::node::{AtLimit, Sort};
 use crate::gate::HoldId;
+use crate::host::cx::Beyond;
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
@@ -142,9 +143,6 @@ pub(crate) fn at_limit_of(by: &(impl Post + ?Sized), inner: &Arc<Inner>) -> AtLi
         false => AtLimit::Refused,
     }
 }
-
-/// A context by which a handler posts beyond the limit of events.
-pub(crate) struct Beyond<'a>(pub(crate) &'a Cx);
 
 /// Posts `wrap(f)` to the runtime of `own`, or gives `f` back: by `by`, if that is its own, and
 /// else as from outside. `wrap` is mely's own: it is called inside the runtime.

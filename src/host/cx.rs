@@ -11,7 +11,6 @@ use crate::event::pool::Pool;
 use crate::event::profile::Begun;
 use crate::event::vtable::HasPool;
 use crate::memory::boxed;
-use crate::post::Beyond;
 use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::sched::step::Host;
@@ -387,6 +386,9 @@ impl Cx {
         self.worker_ref().inner.backends()
     }
 }
+
+/// A context by which a handler posts beyond the limit of events.
+pub(crate) struct Beyond<'a>(pub(crate) &'a Cx);
 
 impl HasPool for Cx {
     #[inline(always)]
