@@ -8,7 +8,8 @@
 //! a member in the room, and so much on the way; and who speaks is not read until the room has got
 //! it.
 
-use mely::net::{Acceptors, Lines, Link, RecvBuf, Session, Stream, Then};
+use mely::net::{Acceptors, Lines, RecvBuf, Session, Stream};
+use mely::state::WeakColored;
 use mely::{Color, Colored, Cx, Handler, Hold, Poster, Runtime};
 use std::hash::{BuildHasher, RandomState};
 use std::{collections::HashMap, io, mem, net::SocketAddr, sync::Arc};
@@ -29,7 +30,7 @@ type Rooms = (Vec<Colored<HashMap<Vec<u8>, Room>>>, RandomState);
 
 /// A member as the room sees it.
 struct Seat {
-    link: Link<Member>,
+    member: WeakColored<Member>,
     unsent: Vec<u8>,
     /// The member has not said yet that it was sent what came before.
     busy: bool,
@@ -40,7 +41,8 @@ impl Seat {
     fn say(&mut self, cx: &mut Cx, text: &[u8]) -> bool {
         self.unsent.extend_from_slice(text);
         if self.unsent.len() > BEHIND_BYTES_MAX {
-            self.link.abort(); // Also one who is being closed and does not read.
+            // Also one who is being closed and does not read.
+            self.member.post(cx, |member, cx| member.stream.abort(cx));
         } else if !self.busy {
             self.send(cx);
         }
@@ -51,9 +53,9 @@ impl Seat {
         let batch = mem::take(&mut self.unsent);
         self.busy = !batch.is_empty();
         if self.busy {
-            self.link.post(cx, move |_, cx, stream| {
-                if stream.write(cx, batch).is_err() {
-                    stream.abort(cx); // Behind in many rooms.
+            self.member.post(cx, move |member, cx| {
+                if member.stream.write(cx, batch).is_err() {
+                    member.stream.abort(cx); // Behind in many rooms.
                 }
             });
         }
@@ -64,7 +66,8 @@ struct Member {
     name: Vec<u8>,
     room: Vec<u8>,
     lines: Lines,
-    link: Link<Member>,
+    stream: Stream,
+    me: WeakColored<Member>,
     rooms: Arc<Rooms>,
     poster: Poster,
 }
@@ -74,7 +77,7 @@ impl Member {
     fn post(&self, f: impl FnOnce(&mut Room, &mut Cx, Color) + Send + 'static) {
         let (shards, hasher) = &*self.rooms;
         let shard = &shards[hasher.hash_one(&self.room) as usize % shards.len()];
-        let (name, me) = (self.room.clone(), self.link.color());
+        let (name, me) = (self.room.clone(), self.me.color());
         let event = move |rooms: &mut HashMap<Vec<u8>, Room>, cx: &mut Cx| {
             let mut room = rooms.remove(&name).unwrap_or_default();
             f(&mut room, cx, me);
@@ -92,8 +95,12 @@ impl Member {
     }
 
     fn join(&self) {
-        let (link, unsent, busy) = (self.link.clone(), Vec::new(), false);
-        self.post(move |room, _, me| drop(room.insert(me, Seat { link, unsent, busy })));
+        let seat = Seat {
+            member: self.me.clone(),
+            unsent: Vec::new(),
+            busy: false,
+        };
+        self.post(move |room, _, me| drop(room.insert(me, seat)));
         self.say(&[b"* ", &self.name, b" joined ", &self.room, b"\n"]);
     }
 
@@ -109,7 +116,7 @@ impl Member {
 }
 
 impl Session for Member {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
         let cut = |name: &[u8]| name[..name.len().min(NAME_MAX)].to_vec();
         self.lines.push(&data);
         loop {
@@ -126,23 +133,23 @@ impl Session for Member {
                 },
                 Ok(None) => break,
                 Err(too_long) => {
-                    let _ = stream.write(cx, format!("* {too_long}\n"));
-                    return Then::Close;
+                    let _ = self.stream.write(cx, format!("* {too_long}\n"));
+                    return self.stream.close(cx);
                 }
             }
         }
         self.wait(cx.hold());
-        Then::Continue
     }
 
-    fn drained(&mut self, _cx: &mut Cx, _stream: &Stream) -> Then {
+    fn drained(&mut self, _cx: &mut Cx) {
         self.post(|room, cx, me| room.get_mut(&me).into_iter().for_each(|seat| seat.send(cx)));
-        Then::Continue
     }
 
-    fn end(&mut self, _cx: &mut Cx, _stream: &Stream, end: io::Result<()>) -> Then {
-        // At a stop, too: it would wait for clients to read.
-        end.map_or(Then::Abort, |()| Then::Close)
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        // At a stop, too: a close would wait for clients to read.
+        if end.is_err() {
+            self.stream.abort(cx);
+        }
     }
 }
 
@@ -156,12 +163,13 @@ impl Drop for Member {
 pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     let shard = |number| Colored::new(cx, Color::from(number), HashMap::new());
     let rooms: Arc<Rooms> = Arc::new(((1..=16).map(shard).collect(), RandomState::new()));
-    let listener = cx.serve(addr, Acceptors::PerCore, &MEMBER, move |cx, _, link| {
+    let listener = cx.serve(addr, Acceptors::PerCore, &MEMBER, move |cx, stream, me| {
         let member = Member {
             name: b"guest".into(),
             room: b"lobby".into(),
             lines: Lines::new(LINE_BYTES_MAX),
-            link: link.clone(),
+            stream,
+            me: me.clone(),
             rooms: Arc::clone(&rooms),
             poster: cx.poster(),
         };

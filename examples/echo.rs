@@ -1,9 +1,8 @@
 //! How do I write a server? An echo server: a color a connection, so its handlers need no lock and
 //! any core may run them. `cargo run --release --example echo -- 127.0.0.1:7000`, Ctrl-C to stop.
 
-use mely::Reason;
-use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
-use mely::{Color, Cx, Handler, Rejected, Runtime};
+use mely::net::{Acceptors, RecvBuf, Session, Stream};
+use mely::{Color, Cx, Handler, Runtime};
 use std::io;
 use std::net::SocketAddr;
 
@@ -13,40 +12,36 @@ static STOP: Handler = Handler::new("stop");
 /// A client who has more than this to read is not listened to until it has read all.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
 
-struct Echo;
+struct Echo(Stream);
 
 impl Session for Echo {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
         // Not copied, if the client reads. One that sends and does not read is slowed down at
         // first, and sent away at the limit.
-        if let Err(Rejected {
-            reason: Reason::NoRoom,
-            ..
-        }) = stream.write(cx, data)
-        {
-            return Then::Abort;
+        if self.0.write(cx, data).is_err() {
+            return self.0.abort(cx);
         }
         // In the stream's color, where a session is called, its calls are never refused.
-        if stream.queued_bytes(cx).unwrap_or(0) > UNREAD_BYTES_MAX {
-            let _ = stream.pause(cx);
+        if self.0.queued_bytes(cx).unwrap_or(0) > UNREAD_BYTES_MAX {
+            let _ = self.0.pause(cx);
         }
-        Then::Continue
     }
 
-    fn drained(&mut self, cx: &mut Cx, stream: &Stream) -> Then {
-        let _ = stream.resume(cx);
-        Then::Continue
+    fn drained(&mut self, cx: &mut Cx) {
+        let _ = self.0.resume(cx);
     }
 
-    fn end(&mut self, _cx: &mut Cx, _stream: &Stream, end: io::Result<()>) -> Then {
-        // At a stop, too: it would wait for clients to read.
-        end.map_or(Then::Abort, |()| Then::Close)
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        // At a stop, too: a close would wait for clients to read.
+        if end.is_err() {
+            self.0.abort(cx);
+        }
     }
 }
 
 /// Listens until a signal calls `stop`.
 fn start(cx: &mut Cx, addr: SocketAddr, stop: impl Fn() + Send + 'static) -> io::Result<()> {
-    let listener = cx.serve(addr, Acceptors::PerCore, &ECHO, |_, _, _| Echo)?;
+    let listener = cx.serve(addr, Acceptors::PerCore, &ECHO, |_, stream, _| Echo(stream))?;
     println!("listening on {}", listener.local_addr());
     // Dropping it would close it: so it lives until the runtime ends.
     listener.detach();

@@ -6,7 +6,7 @@
 //! bytes. A client that finds no place or no target is closed; one that does nothing for
 //! `IDLE_MAX` is reset, and its target with it.
 
-use mely::net::{Acceptors, Incoming, Stream};
+use mely::net::{Acceptors, Incoming, PIPE_BYTES_MAX, Stream};
 use mely::{Color, Cx, Handler, Runtime};
 use std::{env, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io:
                 // None is refused: this is the color of both.
                 let _ = client.set_idle_timeout(cx, Some(IDLE_MAX));
                 let _ = connection.set_idle_timeout(cx, Some(IDLE_MAX));
-                let _ = client.pipe_to(cx, connection, done);
+                let _ = client.pipe_to(cx, connection, PIPE_BYTES_MAX, done);
             }
             // The client is dropped, and so closed.
             Err(error) => eprintln!("{peer}: no connection to {target}: {error}"),

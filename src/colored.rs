@@ -28,6 +28,7 @@ use crate::sync::relaxed::{AtomicBool, Ordering};
 use crate::sync::{CellMut, CountedArc, fault};
 use crate::{Color, Cx, Handler, Reason};
 use std::fmt;
+use std::sync::{Arc, Weak};
 use std::thread::panicking;
 
 /// State owned by a color: handlers of that color, and only they, get `&mut T`.
@@ -86,10 +87,18 @@ struct ColoredCell<T: Send + 'static> {
 }
 
 struct Lendable<T> {
-    /// None while it is lent.
+    /// None while it is lent, and before it is [filled in](Colored::fill).
     value: Option<Box<T>>,
+    /// Who hears of the first panic that poisons it.
+    on_poison: Option<Weak<dyn OnPoison>>,
     /// While the value is read; see [`read`].
     shared: Option<read::Shared>,
+}
+
+/// What depends on a state, as the connection of a session does.
+pub(crate) trait OnPoison: Send + Sync {
+    /// An event has panicked while it had the state.
+    fn poisoned(self: Arc<Self>);
 }
 
 impl<T: Send + 'static> ColoredCell<T> {
@@ -106,6 +115,10 @@ impl<T: Send + 'static> ColoredCell<T> {
         state.value = Some(value);
         if panicked {
             self.poisoned.store(true, Ordering::Relaxed);
+            let hears = state.on_poison.take().and_then(|hears| hears.upgrade());
+            if let Some(hears) = hears {
+                hears.poisoned();
+            }
         }
     }
 }
@@ -113,7 +126,7 @@ impl<T: Send + 'static> ColoredCell<T> {
 impl<T: Send + 'static> Colored<T> {
     /// State `value` of `color`, in the runtime of `by`.
     pub fn new(by: &(impl Post + ?Sized), color: Color, value: T) -> Colored<T> {
-        Colored::make(by.to_poster(), color, None, value)
+        Colored::make(by.to_poster(), color, None, Some(value))
     }
 
     /// State `value` of a color that nobody else has, for as long as the state is there; the
@@ -135,12 +148,41 @@ impl<T: Send + 'static> Colored<T> {
     pub fn new_unique(cx: &mut Cx, value: T) -> Colored<T> {
         let unique = cx.unique_color();
         let color = unique.color();
-        Colored::make(cx.poster(), color, Some(unique), value)
+        Colored::make(cx.poster(), color, Some(unique), Some(value))
     }
 
-    fn make(poster: Poster, color: Color, unique: Option<UniqueColor>, value: T) -> Colored<T> {
+    /// A state that an event of its color is to [fill in](Self::fill): before any other event is
+    /// posted for it.
+    pub(crate) fn unfilled(poster: Poster, color: Color) -> Colored<T> {
+        Colored::make(poster, color, None, None)
+    }
+
+    /// Fills in what `value` returns. If it panics, the state is poisoned. From now on `hears` is
+    /// told of a poison.
+    pub(crate) fn fill(
+        &self,
+        cx: &mut Cx,
+        hears: Weak<dyn OnPoison>,
+        value: impl FnOnce(&mut Cx) -> T,
+    ) -> Result<(), Reason> {
+        self.cell.state.check(cx)?;
+        let panics = Poisons(&self.cell.poisoned);
+        let value = value(cx);
+        std::mem::forget(panics);
+        let mut state = self.cell.state.borrow(cx)?;
+        (state.value, state.on_poison) = (Some(Box::new(value)), Some(hears));
+        Ok(())
+    }
+
+    fn make(
+        poster: Poster,
+        color: Color,
+        unique: Option<UniqueColor>,
+        value: Option<T>,
+    ) -> Colored<T> {
         let state = Lendable {
-            value: Some(Box::new(value)),
+            value: value.map(Box::new),
+            on_poison: None,
             shared: None,
         };
         let cell = ColoredCell {
@@ -498,6 +540,15 @@ impl<T: Send + 'static> Colored<T> {
         let state = self.cell.state.borrow_held(held);
         let state = state.expect("the hold that it was taken with");
         self.cell.put_back(state, value, panicked);
+    }
+}
+
+/// Poisons a state if this is dropped, and not forgotten.
+struct Poisons<'a>(&'a AtomicBool);
+
+impl Drop for Poisons<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::host::source::silence::Silence;
 use crate::host::source::{Above, Attached, Source, Visit};
 use crate::host::sources::Watches;
 use crate::host::stage::{Stage, StageLimits};
+use crate::host::unique::UniqueColor;
 use crate::host::watchdog::WatchdogBell;
 use crate::host::worker::{Worker, drive};
 use crate::policy::Policy;
@@ -43,6 +44,11 @@ pub fn set_fault(name: String) {
 /// What a wake-up costs in a world, in ns: more than a steal (600 until one was measured), so that
 /// handlers can be worth a steal and no wake-up.
 pub const WAKE_COST_NS: u64 = 1_000;
+
+/// A color that nobody else has, and that starts on this core, as one of a connection does.
+pub fn unique_color_on(cx: &Cx, core: usize) -> UniqueColor {
+    UniqueColor::issue(&cx.worker_ref().inner, core)
+}
 
 /// What a world is made of.
 #[derive(Clone, Copy, Debug)]

@@ -2,17 +2,18 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use futures::future::join;
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
 use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connect_within};
-use mely::net::{Acceptors, Backend, Incoming, RecvBuf, SimClient, SimNet, Stream};
+use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet, Stream};
 use mely::runtime::{OnPanic, Stage};
 use mely::sim::{Simulation, Step};
 use mely::task::{sleep, stopping, with_cx};
-use mely::{Callback, Color, Cores, Cx, Handler, Reason, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, RunError, Runtime};
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -44,7 +45,7 @@ where
     let color = stream.color();
     let task = async move {
         let stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
-        assert_eq!(stream.color(), color);
+        assert_eq!(stream.get_ref().color(), color);
         f(stream).await;
     };
     cx.spawn(color, task);
@@ -508,7 +509,7 @@ fn refused_in_other_colors_and_outside_of_tasks() {
             let first = async move {
                 let made = with_cx(|cx| {
                     cx.spawn(HERE, async move {
-                        with_cx(|cx| AsyncStream::open(cx, incoming)).unwrap()
+                        with_cx(|cx| AsyncStream::new(cx, incoming.open(HERE))).unwrap()
                     })
                 });
                 let mut stream = made.await.unwrap();
@@ -570,23 +571,24 @@ fn made_of_a_stream_that_has_ended() {
     static READ: Handler = Handler::new("read");
     let _bound = Bound::new("made_of_a_stream");
     let (tell, told) = channel();
-    let (mut simulation, client) = simulated(1, move |cx, incoming| {
-        let stream = incoming.open_unique();
+    let (mut simulation, client) = simulated(1, move |_, incoming| {
         let tell = tell.clone();
-        cx.post(stream.color(), move |cx| {
-            let (give, given) = channel::<Stream>();
-            let on_data = move |cx: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
-                let stream = given.recv().unwrap();
-                let tell = tell.clone();
+        let (give, given) = channel::<Colored<Calls>>();
+        let at_its_end = move |cx: &mut Cx, _: &Stream, data: io::Result<Option<_>>| {
+            assert!(data.unwrap().is_none());
+            let tell = tell.clone();
+            given.recv().unwrap().post(cx, |calls, cx| {
+                let stream = calls.take_stream();
                 let late = async move {
                     let mut stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
                     tell.send(stream.read(&mut [0; 8]).await).unwrap();
                 };
                 cx.spawn(cx.color(), late);
-            };
-            stream.on_data(cx, &READ, on_data).unwrap();
-            give.send(stream).unwrap();
-        });
+            });
+        };
+        let session = Calls::new(at_its_end).half_open();
+        give.send(session.serve(incoming.open_unique(), &READ))
+            .unwrap();
     });
     client.shutdown_write();
     settle(&mut simulation);
@@ -907,9 +909,9 @@ fn connects_and_is_answered() {
             listener.detach();
             let client = move |color: Color| async move {
                 let stream = connect(addr).await?;
-                assert_eq!(stream.color(), color);
-                assert_eq!(with_cx(|cx| stream.peer_addr(cx))?, addr);
-                assert_ne!(with_cx(|cx| stream.local_addr(cx))?, addr);
+                assert_eq!(stream.get_ref().color(), color);
+                assert_eq!(with_cx(|cx| stream.get_ref().peer_addr(cx))?, addr);
+                assert_ne!(with_cx(|cx| stream.get_ref().local_addr(cx))?, addr);
                 let (mut from, mut to) = stream.split();
                 let writing = async move {
                     to.write_all(pattern(len)).await?;

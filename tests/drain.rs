@@ -2,9 +2,10 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{Client, any_port};
 use common::{Bound, LONG, backends, cores};
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+use mely::net::{Acceptors, Incoming};
 use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::SimError;
 use mely::task::sleep;
@@ -64,13 +65,10 @@ fn at_the_deadline_all_that_is_left_is_named() {
             let loads = move |cx: &mut Cx| drop(cx.try_blocking(move || wait.recv()).unwrap());
             LOADED.on(Color::from(8), loads).post(cx);
             std::mem::forget(cx.strong_poster());
-            let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let accept = |_: &mut Cx, incoming: io::Result<Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(9));
-                cx.post(stream.color(), move |cx| {
+                Calls::none().open(stream, &READ, |cx, stream| {
                     stream.set_under_way(cx, true).unwrap();
-                    let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| ();
-                    stream.on_data(cx, &READ, read).unwrap();
-                    stream.detach(cx).unwrap();
                     cx.stop();
                 });
             };

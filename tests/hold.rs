@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::Reason;
@@ -862,7 +863,7 @@ fn a_deadline_that_is_put_off_again_and_again_leaves_nothing_behind() {
         fn again(cx: &mut Cx, mut hold: Hold, alive: Alive, left: u32) {
             // As many are on their way as one turn makes, which is 256 events at most; and the
             // turn's own count as waiting until it is over.
-            assert!(alive.count() < 300 && cx.stats().events_waiting < 600);
+            assert!(alive.count() < 300 && cx.poster().stats().events_waiting < 600);
             if left > 0 {
                 let payload = alive.payload();
                 hold.resume_after(cx, Duration::from_secs(1), move |_cx| drop(payload));
@@ -965,10 +966,10 @@ fn what_is_put_aside_can_be_seen() {
             cx.post(HELD, |_cx| ());
         }
         let look = move |cx: &mut Cx| {
-            let deepest = cx.deepest_colors(1)[0];
+            let deepest = cx.poster().deepest_colors(1)[0];
             assert_eq!((deepest.color, deepest.events), (Some(HELD), 100));
             // A hold counts as the event that ends it; and there is the one that runs.
-            assert_eq!(cx.stats().events_waiting, 102);
+            assert_eq!(cx.poster().stats().events_waiting, 102);
             drop(hold);
         };
         cx.timer(Duration::from_micros(100), Callback::anonymous(OTHER, look));
@@ -989,21 +990,17 @@ fn a_held_connection_does_not_keep_others_from_being_received() {
     let (give, given) = std::sync::mpsc::channel();
     let server = std::thread::spawn(move || {
         runtime.run(move |cx| {
-            let accepts = move |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
-                let stream = incoming.unwrap().open_unique();
+            let accepts = move |_: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
                 let give = give.clone();
-                let color = stream.color();
-                cx.post(color, move |cx| {
-                    let _ended = stream.on_data(cx, &ECHOES, move |cx, stream, data| {
-                        let Ok(data) = data else { return };
-                        if data.first() == Some(&b'H') {
-                            give.send(cx.hold()).unwrap();
-                        } else if !data.is_empty() {
-                            let _ = stream.write(cx, data);
-                        }
-                    });
-                    let _ended = stream.detach(cx);
+                let session = Calls::new(move |cx, stream, data| {
+                    let Ok(Some(data)) = data else { return };
+                    if data.first() == Some(&b'H') {
+                        give.send(cx.hold()).unwrap();
+                    } else {
+                        let _ = stream.write(cx, data);
+                    }
                 });
+                session.serve(incoming.unwrap().open_unique(), &ECHOES);
             };
             let any = "127.0.0.1:0".parse().unwrap();
             let callback = ACCEPTS.on_each(Color::DEFAULT, accepts);

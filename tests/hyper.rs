@@ -14,7 +14,7 @@ use hyper::rt::{Executor, Timer};
 use hyper::service::service_fn;
 use hyper::{Request, Response, client, server};
 use mely::Post;
-use mely::aio::hyper::{ColorExecutor, TaskTimer};
+use mely::aio::hyper::{ColorExecutor, Io, TaskTimer};
 use mely::aio::{AsyncStream, connect};
 use mely::net::{Acceptors, Backend, Incoming, SimClient};
 use mely::task::{sleep, stopping, with_cx};
@@ -197,7 +197,8 @@ fn http1_with_bodies_both_ways() {
         let serve = |cx: &mut Cx, incoming| serve(cx, incoming, Http1, None);
         with_server("http1_with_bodies", on(&backend), serve, move |addr| {
             client_of(&at, addr, |stream| async move {
-                let shaken = client::conn::http1::handshake(stream).await;
+                // As a stream of somebody else's would be.
+                let shaken = client::conn::http1::handshake(Io(stream)).await;
                 let (mut sender, connection) = shaken.unwrap();
                 with_cx(|cx| cx.spawn(HERE, connection));
                 for len in [0, 1, 10_000, 300_000] {

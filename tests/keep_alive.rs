@@ -6,15 +6,16 @@ use common::wire::any_port;
 use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
-use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
+use mely::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
 use mely::sim::{SimError, Step};
+use mely::state::WeakColored;
 use mely::task::JoinError;
 use mely::{Callback, Color, Colored, Handler, Poster, Rejected, RunError, Runtime};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 static ANSWER: Handler = Handler::new("answer");
@@ -282,43 +283,43 @@ fn a_simulation_that_is_cut_short_counts_them() {
     assert_eq!(left(at_once.end().unwrap_err()), 1);
 }
 
+/// Has its client's question worked on, and meanwhile stops the runtime.
+struct Asks {
+    stream: Stream,
+    me: WeakColored<Asks>,
+}
+
+impl Session for Asks {
+    fn data(&mut self, cx: &mut mely::Cx, _question: RecvBuf) {
+        static WORKED: Handler = Handler::new("worked");
+        type Answer = Result<&'static [u8], JoinError>;
+        let work = || {
+            std::thread::sleep(Duration::from_millis(30));
+            &b"answer"[..]
+        };
+        let answer = self.me.on_value(&WORKED, |asks, cx, answer: Answer| {
+            assert!(cx.stopping());
+            asks.stream.write(cx, answer.unwrap()).unwrap();
+            asks.stream.close(cx);
+        });
+        cx.try_blocking(work).unwrap().then(cx, answer);
+        cx.stop();
+    }
+}
+
 /// The request of a client that is worked on when the stop comes: the answer is sent, and then the
 /// run ends.
 #[test]
 fn a_client_is_answered_though_the_stop_came_first() {
-    static WORKED: Handler = Handler::new("worked");
     let _bound = Bound::new("a_client_is_answered");
     let runtime = cores(2).drain_deadline(LONG).build().unwrap();
     let (tell, told) = channel();
     let run = std::thread::spawn(move || {
         runtime.run(move |cx| {
-            let accept = move |cx: &mut mely::Cx, incoming: std::io::Result<Incoming>| {
-                let stream = incoming.unwrap().open_unique();
-                cx.post(stream.color(), move |cx| {
-                    let kept = Arc::new(Mutex::new(None));
-                    let session = Arc::clone(&kept);
-                    let on_data = move |cx: &mut mely::Cx, stream: &Stream, data: _| {
-                        let data: std::io::Result<RecvBuf> = data;
-                        if data.is_err() {
-                            return;
-                        }
-                        let session = Arc::clone(&session);
-                        type Answer = Result<&'static [u8], JoinError>;
-                        let answer = move |cx: &mut mely::Cx, answer: Answer| {
-                            assert!(cx.stopping());
-                            let stream: Option<Stream> = session.lock().unwrap().take();
-                            stream.expect("kept").write(cx, answer.unwrap()).unwrap();
-                        };
-                        let work = || {
-                            std::thread::sleep(Duration::from_millis(30));
-                            &b"answer"[..]
-                        };
-                        let answer = WORKED.on_value(stream.color(), answer);
-                        cx.try_blocking(work).unwrap().then(cx, answer);
-                        cx.stop();
-                    };
-                    stream.on_data(cx, &ANSWER, on_data).unwrap();
-                    *kept.lock().unwrap() = Some(stream);
+            let accept = move |_: &mut mely::Cx, incoming: std::io::Result<Incoming>| {
+                incoming.unwrap().serve(&ANSWER, |_, stream, me| Asks {
+                    stream,
+                    me: me.clone(),
                 });
             };
             let accept = Callback::anonymous_each(Color::DEFAULT, accept);
@@ -366,9 +367,7 @@ fn several_states_are_had_after_the_stop() {
         assert_eq!(refused.reason, Reason::Ended);
         let mut sum = strong.try_ask_all([a, b], |[a, b], _cx| *a + *b).unwrap();
         assert_eq!(sum.recv(), Ok(3));
-        let mut sum = strong
-            .try_ask_read_all([a, b], |[a, b], _cx| *a + *b)
-            .unwrap();
+        let mut sum = strong.try_ask_read([a, b], |[a, b], _cx| *a + *b).unwrap();
         assert_eq!(sum.recv(), Ok(3));
     });
     runtime.run(|cx| cx.stop()).unwrap();

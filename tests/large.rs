@@ -49,7 +49,7 @@ fn a_future_is_moved_to_its_place_at_once() {
         let tasks = [
             cx.spawn(COLOR, future(2)),
             LARGE.spawn(cx, COLOR, future(3)),
-            cx.try_spawn(COLOR, future(4)).unwrap(),
+            cx.poster().try_spawn(COLOR, future(4)).unwrap(),
         ];
         cx.post(COLOR, move |cx| {
             let held = cx.hold().until(future(5));
@@ -75,7 +75,7 @@ fn a_future_that_is_refused_comes_back() {
         let Err(Rejected {
             reason: Reason::Full,
             value: refused,
-        }) = cx.try_spawn(COLOR, future(6))
+        }) = cx.poster().try_spawn(COLOR, future(6))
         else {
             panic!("there is no room");
         };

@@ -2,11 +2,12 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{ACCEPTING, Client, any_port, with_server_and_poster};
 use common::{Bound, backends, cores, eventually};
 use mely::Post;
 use mely::net::{Backend, Incoming, RecvBuf, Stream};
-use mely::{Callback, Color, Cx, Handler, Poster};
+use mely::{Callback, Color, Colored, Cx, Handler, Poster};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
@@ -78,14 +79,15 @@ fn logs_data(log: &Log, colors: &Arc<Mutex<Vec<Color>>>) -> impl Fn(&mut Cx, Str
     let (log, colors) = (Arc::clone(log), Arc::clone(colors));
     move |cx, stream| {
         let its = Arc::clone(&log);
-        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            if data.is_ok_and(|data| !data.is_empty()) {
+        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+            if data.is_ok_and(|data| data.is_some()) {
                 note(&its, cx, "data");
             }
         };
-        stream.on_data(cx, &READ, on_data).unwrap();
-        colors.lock().unwrap().push(stream.color());
-        stream.detach(cx).unwrap();
+        let session = Calls::new(on_data).serve(stream, &READ);
+        // Once it is open.
+        let colors = Arc::clone(&colors);
+        session.post(cx, move |_, cx| colors.lock().unwrap().push(cx.color()));
     }
 }
 
@@ -168,20 +170,20 @@ const CHUNK: usize = 1 << 16;
 
 /// Writes until the kernel has taken all that it takes of a client that does not read: then the
 /// last chunk, or a part of it, waits. Returns how many bytes were written.
-fn fill(poster: &Poster, stream: &Arc<Stream>) -> usize {
+fn fill(poster: &Poster, session: &Colored<Calls>) -> usize {
     let (mut bytes, mut looks) = (0, 0);
     // What the kernel has taken moves on, and makes room.
     while looks < 5 {
-        let ((tell, told), stream) = (channel(), Arc::clone(stream));
-        let color = stream.color();
-        let look = move |cx: &mut Cx| {
+        let (tell, told) = channel();
+        let look = move |calls: &mut Calls, cx: &mut Cx| {
+            let stream = calls.stream();
             let waits = stream.queued_bytes(cx).unwrap() > 0;
             if !waits {
                 stream.write(cx, vec![7; CHUNK]).unwrap();
             }
             tell.send(waits).unwrap();
         };
-        poster.try_post(color, look).unwrap();
+        session.try_post(poster, look).unwrap();
         if told.recv().unwrap() {
             looks += 1;
             thread::sleep(LATER);
@@ -198,21 +200,18 @@ fn ends_of_sends_go_before_timers_that_are_due() {
         let log = Log::default();
         let (tell, told) = channel();
         let sent = Arc::clone(&log);
-        let serve = move |cx: &mut Cx, stream: Stream| {
+        let serve = move |_: &mut Cx, stream: Stream| {
             let log = Arc::clone(&sent);
-            let on_drained = move |cx: &mut Cx, _: &Stream, result: io::Result<()>| {
-                result.unwrap();
-                note(&log, cx, "sent");
-            };
-            stream.on_drained(cx, &SENT, on_drained).unwrap();
-            tell.send(Arc::new(stream)).unwrap();
+            let on_drained = move |cx: &mut Cx, _: &Stream| note(&log, cx, "sent");
+            let session = Calls::none().on_drained(on_drained);
+            tell.send(session.serve(stream, &SENT)).unwrap();
         };
         let its = Arc::clone(&log);
         let client = move |addr, poster: &Poster| {
             let mut client = Client::connect(&Backend::Auto, addr);
-            let stream = told.recv().unwrap();
-            let color = stream.color();
-            let bytes = fill(poster, &stream);
+            let session = told.recv().unwrap();
+            let color = session.color();
+            let bytes = fill(poster, &session);
             its.lock().unwrap().clear();
             late(poster, &its, &[color], || {
                 client.exactly(bytes - CHUNK);

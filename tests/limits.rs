@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::{Alive, Bound, LONG, cores, eventually};
 use mely::Post;
 use mely::Reason;
@@ -171,7 +172,7 @@ fn a_handler_goes_beyond_the_limit_in_every_way() {
             let asked = first.ask(cx, move |_, _cx| g());
             let also = cx.ask(Color::from(5), move |_cx| h());
             let task = cx.spawn(Color::from(6), async move { i() });
-            first.read(cx, move |_, _cx| j());
+            cx.read(&first, move |_, _cx| j());
             cx.with_all((&first, &second), move |_, _cx| k());
             assert!(!fill(cx), "it is at the limit all the same");
             for handle in [asked, also, task] {
@@ -386,15 +387,15 @@ fn completions_come_through_at_the_limit() {
         });
         runtime
             .run(move |cx| {
-                let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
+                let serve = |_: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
                     let stream = incoming.unwrap().open(Color::from(1));
-                    let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
-                        if let Ok(data) = data {
-                            let _ = stream.write(cx, data.to_vec());
-                        }
-                    };
-                    stream.on_data(cx, &READ, echo).unwrap();
-                    stream.detach(cx).unwrap();
+                    let echo =
+                        |cx: &mut Cx, stream: &Stream, data: std::io::Result<Option<RecvBuf>>| {
+                            if let Ok(Some(data)) = data {
+                                let _ = stream.write(cx, data.to_vec());
+                            }
+                        };
+                    Calls::new(echo).serve(stream, &READ);
                 };
                 let on_accept = Callback::anonymous_each(Color::from(1), serve);
                 let any = "127.0.0.1:0".parse().unwrap();
@@ -438,15 +439,15 @@ fn completions_wait_for_room() {
         });
         runtime
             .run(move |cx| {
-                let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
+                let serve = |_: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
                     let stream = incoming.unwrap().open(Color::from(1));
-                    let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<RecvBuf>| {
-                        if let Ok(data) = data {
-                            let _ = stream.write(cx, data.to_vec());
-                        }
-                    };
-                    stream.on_data(cx, &READ, echo).unwrap();
-                    stream.detach(cx).unwrap();
+                    let echo =
+                        |cx: &mut Cx, stream: &Stream, data: std::io::Result<Option<RecvBuf>>| {
+                            if let Ok(Some(data)) = data {
+                                let _ = stream.write(cx, data.to_vec());
+                            }
+                        };
+                    Calls::new(echo).serve(stream, &READ);
                 };
                 let on_accept = Callback::anonymous_each(Color::from(1), serve);
                 let any = "127.0.0.1:0".parse().unwrap();
@@ -494,11 +495,10 @@ fn a_stream_dropped_at_the_limit_is_closed() {
         .run(move |cx| {
             let serve = |cx: &mut Cx, incoming: std::io::Result<mely::net::Incoming>| {
                 let stream = incoming.unwrap().open(Color::from(1));
-                stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
-                // Another event, when the receive is under way.
-                cx.post(Color::from(1), move |cx| {
+                // Another event than the one that opens it, when the receive is under way.
+                Calls::none().serve(stream, &READ).post(cx, |calls, cx| {
                     while cx.try_post(Color::from(1), |_cx| ()).is_ok() {}
-                    drop(stream);
+                    drop(calls.take_stream());
                 });
             };
             let on_accept = Callback::anonymous_each(Color::from(1), serve);
@@ -798,7 +798,7 @@ fn event_memory_stays_flat() {
             fn hop(cx: &mut Cx, hops: u64, bytes: Arc<Mutex<Vec<usize>>>) {
                 let color = cx.color().value();
                 if color == 0 && hops.is_multiple_of(EVENTS) {
-                    let now = cx.stats().event_bytes;
+                    let now = cx.poster().stats().event_bytes;
                     bytes.lock().unwrap().push(now);
                 }
                 if hops == ROUNDS * EVENTS / 8 {
@@ -959,7 +959,7 @@ fn extreme_settings_work() {
                 for i in 0..1_000 {
                     cx.post(Color::from(i), |_cx| std::thread::yield_now());
                 }
-                assert!(cx.deepest_colors(usize::MAX).len() <= 1_001);
+                assert!(cx.poster().deepest_colors(usize::MAX).len() <= 1_001);
                 cx.stop();
             })
             .unwrap();

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, backends, cores, eventually};
 use mely::Post;
@@ -11,7 +12,7 @@ use mely::net::{
 };
 use mely::runtime::{Finish, OnPanic, Stealing};
 use mely::sim::{Simulation, Step};
-use mely::{Callback, Color, Cores, Cx, Handler, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, RunError, Runtime};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +22,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 static READ: Handler = Handler::new("read");
-static DRAINED: Handler = Handler::new("drained");
 /// One that is known to be short.
 static KNOWN: Handler = Handler::new("known").time(Duration::from_nanos(50));
 
@@ -34,16 +34,13 @@ where
     cx.post(stream.color(), move |cx| f(cx, stream));
 }
 
-fn echo(cx: &mut Cx, incoming: Incoming) {
-    with_stream(cx, incoming, |cx, stream| {
-        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            if let Ok(data) = data {
-                stream.write(cx, data.to_vec()).unwrap();
-            }
-        };
-        stream.on_data(cx, &READ, answer).unwrap();
-        stream.detach(cx).unwrap();
-    });
+fn echo(_cx: &mut Cx, incoming: Incoming) {
+    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        if let Ok(Some(data)) = data {
+            stream.write(cx, data.to_vec()).unwrap();
+        }
+    };
+    Calls::new(answer).serve(incoming.open_unique(), &READ);
 }
 
 /// Bytes that show it if one is missing, doubled or moved.
@@ -93,8 +90,7 @@ fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
         stream.set_write_limit(cx, 64 << 10).unwrap();
         let held: Arc<Mutex<VecDeque<SendBuf>>> = Arc::default();
         let take = Arc::clone(&held);
-        let send_held = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
-            sent.unwrap();
+        let send_held = move |cx: &mut Cx, stream: &Stream| {
             assert_eq!(stream.queued_bytes(cx), Ok(0));
             let mut held = take.lock().unwrap();
             while let Some(bytes) = held.pop_front() {
@@ -109,10 +105,10 @@ fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
             }
             stream.resume(cx).unwrap();
         };
-        stream.on_drained(cx, &DRAINED, send_held).unwrap();
-        let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+        let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
             let data = match data {
-                Ok(data) => data,
+                Ok(Some(data)) => data,
+                Ok(None) => return,
                 Err(_) if cx.stopping() => return,
                 Err(error) => panic!("{error}"),
             };
@@ -137,8 +133,9 @@ fn bounded_echo(cx: &mut Cx, incoming: Incoming, fulls: Arc<AtomicUsize>) {
                 Err(error) => panic!("{error}"),
             }
         };
-        stream.on_data(cx, &READ, answer).unwrap();
-        stream.detach(cx).unwrap();
+        Calls::new(answer)
+            .on_drained(send_held)
+            .serve(stream, &READ);
     });
 }
 
@@ -154,7 +151,7 @@ fn much_both_ways_with_a_slow_reader() {
             };
             let mut reader = Client::Tcp(writer.try_clone().unwrap());
             let writing = std::thread::spawn(move || {
-                // No end of the stream: a detached connection is closed by it, and what the server
+                // No end of the stream: the connection is closed after it, and what the server
                 // holds back would be lost.
                 writer.write_all(&pattern(BIG)).unwrap();
             });
@@ -205,22 +202,20 @@ fn much_in_small_pieces() {
 fn half_closed_by_the_client() {
     for backend in all_backends() {
         let at = backend.clone();
-        let serve = |cx: &mut Cx, incoming: Incoming| {
-            with_stream(cx, incoming, |cx, stream| {
-                let mut got = Vec::new();
-                let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let data = data.unwrap();
-                    got.extend_from_slice(&data);
-                    if data.is_empty() {
+        let serve = |_: &mut Cx, incoming: Incoming| {
+            let mut got = Vec::new();
+            let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                match data.unwrap() {
+                    Some(data) => got.extend_from_slice(&data),
+                    None => {
                         // After the end of what it said, the answer.
                         got.reverse();
                         stream.write(cx, std::mem::take(&mut got)).unwrap();
                         stream.close(cx);
                     }
-                };
-                stream.on_data(cx, &READ, collect).unwrap();
-                stream.detach(cx).unwrap();
-            });
+                }
+            };
+            Calls::new(collect).serve(incoming.open_unique(), &READ);
         };
         with_server(
             "half_closed_by_the_client",
@@ -236,7 +231,7 @@ fn half_closed_by_the_client() {
     }
 }
 
-/// `write_now` says that everything has left, or `on_drained` does: never both, never neither.
+/// `write_now` says that everything has left, or `drained` does: never both, never neither.
 #[test]
 fn what_has_left_is_told_once() {
     for backend in all_backends() {
@@ -245,15 +240,17 @@ fn what_has_left_is_told_once() {
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                // Set before anything is sent, so it would hear of every send.
-                let waiting = Arc::new(AtomicUsize::new(0));
-                let its = Arc::clone(&waiting);
-                let drained = move |_: &mut Cx, _: &Stream, sent: io::Result<()>| {
-                    sent.unwrap();
-                    tell.send(its.swap(0, Ordering::Relaxed)).unwrap();
-                };
-                stream.on_drained(cx, &DRAINED, drained).unwrap();
+            let waiting = Arc::new(AtomicUsize::new(0));
+            let its = Arc::clone(&waiting);
+            let drained = move |_: &mut Cx, _: &Stream| {
+                tell.send(its.swap(0, Ordering::Relaxed)).unwrap();
+            };
+            // It is closed when the client has closed, so that what is told late is told.
+            let session = Calls::none().on_drained(drained);
+            let session = session.serve(incoming.open_unique(), &READ);
+            // In an event after the one that opens it, so that it would hear of every send.
+            session.post(cx, move |calls, cx| {
+                let stream = calls.stream();
                 stream.set_write_limit(cx, usize::MAX).unwrap();
                 for (bytes, small) in [(pattern(5), true), (pattern(len), false)] {
                     let left = stream.write_now(cx, bytes).unwrap();
@@ -266,9 +263,6 @@ fn what_has_left_is_told_once() {
                     assert!(!stream.write_now(cx, "last").unwrap());
                     waiting.fetch_add(1, Ordering::Relaxed);
                 }
-                // Closes when the client has, so that what is told late is told.
-                stream.on_data(cx, &READ, |_, _, _| {}).unwrap();
-                stream.detach(cx).unwrap();
             });
         };
         with_server("what_has_left", on(&backend), serve, move |addr| {
@@ -296,11 +290,9 @@ fn half_closed_by_the_server() {
     for backend in all_backends() {
         let (at, len) = (backend.clone(), big(&backend));
         let (tell, told) = channel();
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                stream.write(cx, pattern(len)).unwrap();
-                stream.shutdown_write(cx).unwrap();
+            let refuses = |cx: &mut Cx, stream: &Stream| {
                 let closed = stream.write(cx, "more");
                 assert!(
                     matches!(
@@ -312,32 +304,21 @@ fn half_closed_by_the_server() {
                     ),
                     "{closed:?}"
                 );
-                let drained = |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
-                    sent.unwrap();
-                    let closed = stream.write(cx, "more");
-                    assert!(
-                        matches!(
-                            closed,
-                            Err(Rejected {
-                                reason: Reason::Closed,
-                                ..
-                            })
-                        ),
-                        "{closed:?}"
-                    );
-                };
-                stream.on_drained(cx, &DRAINED, drained).unwrap();
-                let mut got = Vec::new();
-                let collect = move |_cx: &mut Cx, _stream: &Stream, data: io::Result<RecvBuf>| {
-                    let data = data.unwrap();
-                    got.extend_from_slice(&data);
-                    if data.is_empty() {
-                        tell.send(std::mem::take(&mut got)).unwrap();
-                    }
-                };
-                stream.on_data(cx, &READ, collect).unwrap();
-                stream.detach(cx).unwrap();
-            });
+            };
+            let mut got = Vec::new();
+            let collect = move |_: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                match data.unwrap() {
+                    Some(data) => got.extend_from_slice(&data),
+                    None => tell.send(std::mem::take(&mut got)).unwrap(),
+                }
+            };
+            let begins = move |cx: &mut Cx, stream: &Stream| {
+                stream.write(cx, pattern(len)).unwrap();
+                stream.shutdown_write(cx).unwrap();
+                refuses(cx, stream);
+            };
+            let session = Calls::new(collect).on_drained(refuses);
+            session.open(incoming.open_unique(), &READ, begins);
         };
         with_server(
             "half_closed_by_the_server",
@@ -355,34 +336,32 @@ fn half_closed_by_the_server() {
 }
 
 /// Closes the stream some time after the end was told, however late that comes.
-fn close_after(cx: &mut Cx, stream: Stream, ends: Arc<AtomicUsize>, was_told: bool) {
-    let color = stream.color();
-    let look = move |cx: &mut Cx| {
+fn close_after(cx: &mut Cx, session: &Colored<Calls>, ends: Arc<AtomicUsize>, was_told: bool) {
+    let again = session.clone();
+    let look = session.on(&READ, move |calls, cx| {
         if was_told {
-            return stream.close(cx);
+            return calls.stream().close(cx);
         }
         let is_told = ends.load(Ordering::Relaxed) > 0;
-        close_after(cx, stream, ends, is_told);
-    };
-    cx.timer(Duration::from_millis(50), Callback::anonymous(color, look));
+        close_after(cx, &again, ends, is_told);
+    });
+    cx.timer(Duration::from_millis(50), look);
 }
 
 /// With nothing queued the end of the stream is sent at once; receiving goes on.
 #[test]
 fn half_closed_with_nothing_queued() {
     let (tell, told) = channel();
-    let (give, given) = channel();
-    let (mut simulation, mut client) = simulated(move |cx, stream| {
+    let (mut simulation, mut client) = simulated(move |_, stream| {
         let tell = tell.clone();
-        let report = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            tell.send(data.unwrap().to_vec()).unwrap();
+        let report = move |_: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+            tell.send(data.unwrap().unwrap().to_vec()).unwrap();
         };
-        stream.on_data(cx, &READ, report).unwrap();
-        stream.shutdown_write(cx).unwrap();
-        give.send(stream).unwrap();
+        Calls::new(report).open(stream, &READ, |cx, stream| {
+            stream.shutdown_write(cx).unwrap();
+        });
     });
     settle(&mut simulation);
-    let _stream = given.recv().unwrap();
     assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the end");
     client.write_all(b"still here").unwrap();
     settle(&mut simulation);
@@ -398,19 +377,19 @@ fn the_end_is_told_once() {
         let seen = Arc::clone(&ends);
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let ends = Arc::clone(&ends);
-            with_stream(cx, incoming, move |cx, stream| {
-                let told = Arc::clone(&ends);
-                let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    if data.is_ok_and(|data| data.is_empty()) {
-                        ends.fetch_add(1, Ordering::Relaxed);
-                        stream.pause(cx).unwrap();
-                        stream.resume(cx).unwrap();
-                        stream.resume(cx).unwrap();
-                    }
-                };
-                stream.on_data(cx, &READ, count).unwrap();
-                close_after(cx, stream, told, false);
-            });
+            let told = Arc::clone(&ends);
+            let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                if data.is_ok_and(|data| data.is_none()) {
+                    ends.fetch_add(1, Ordering::Relaxed);
+                    stream.pause(cx).unwrap();
+                    stream.resume(cx).unwrap();
+                    stream.resume(cx).unwrap();
+                }
+            };
+            // Half-open: otherwise the end would close it, and nothing could be asked for.
+            let session = Calls::new(count).half_open();
+            let session = session.serve(incoming.open_unique(), &READ);
+            close_after(cx, &session, told, false);
         };
         with_server("the_end_is_told_once", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
@@ -426,15 +405,12 @@ fn a_reset_is_an_error_and_the_last_call() {
     for backend in all_backends() {
         let at = backend.clone();
         let (tell, told) = channel();
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                let report = move |_cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                    tell.send(data.map(|data| data.len())).unwrap();
-                };
-                stream.on_data(cx, &READ, report).unwrap();
-                stream.detach(cx).unwrap();
-            });
+            let report = move |_cx: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                tell.send(data.map(|data| data.unwrap().len())).unwrap();
+            };
+            Calls::new(report).serve(incoming.open_unique(), &READ);
         };
         with_server("a_reset_is_an_error", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
@@ -459,25 +435,28 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
         let (release, released) = channel::<()>();
         let released = Arc::new(Mutex::new(released));
         let (tell, told) = channel();
-        let (tell_stream, stream) = channel();
+        let (give, given) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let (released, tell) = (Arc::clone(&released), tell.clone());
-            let tell_stream = tell_stream.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                let (color, away) = (stream.color(), 1 - stream.home());
-                let (mut seen, mut is_first) = (0, true);
-                let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let Ok(data) = data else { return };
-                    let expected = (seen..).map(pattern_at);
-                    assert!(data.iter().copied().zip(expected).all(|(a, b)| a == b));
-                    seen += data.len();
-                    tell.send((seen, data.is_empty())).unwrap();
-                    if std::mem::take(&mut is_first) {
-                        stream.pause(cx).unwrap();
-                    }
+            let stream = incoming.open_unique();
+            let (color, away) = (stream.color(), 1 - stream.home());
+            let (mut seen, mut is_first) = (0, true);
+            let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let Ok(data) = data else { return };
+                let Some(data) = data else {
+                    return tell.send((seen, true)).unwrap();
                 };
-                stream.on_data(cx, &READ, count).unwrap();
-                tell_stream.send((cx.poster(), stream)).unwrap();
+                let expected = (seen..).map(pattern_at);
+                assert!(data.iter().copied().zip(expected).all(|(a, b)| a == b));
+                seen += data.len();
+                tell.send((seen, false)).unwrap();
+                if std::mem::take(&mut is_first) {
+                    stream.pause(cx).unwrap();
+                }
+            };
+            let session = Calls::new(count).serve(stream, &READ);
+            give.send((cx.poster(), session.clone())).unwrap();
+            session.post(cx, move |_, cx| {
                 // Away from its home, where it waits.
                 cx.place(color, away);
                 cx.post(color, move |_| released.lock().unwrap().recv().unwrap());
@@ -509,13 +488,9 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
                 "{} of {sent} bytes came",
                 seen - first
             );
-            let (poster, stream) = stream.recv_timeout(LONG).unwrap();
-            let color = stream.color();
-            let resume = move |cx: &mut Cx| {
-                stream.resume(cx).unwrap();
-                stream.detach(cx).unwrap();
-            };
-            poster.try_post(color, resume).unwrap();
+            let (poster, session) = given.recv_timeout(LONG).unwrap();
+            let resume = |calls: &mut Calls, cx: &mut Cx| calls.stream().resume(cx).unwrap();
+            session.try_post(&poster, resume).unwrap();
             client.set_write_timeout(Some(LONG)).unwrap();
             client.write_all(&bytes[sent..]).unwrap();
             client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -536,24 +511,26 @@ fn what_has_arrived_comes_before_what_is_to_be_after_it() {
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let (tell, was_sent) = (tell.clone(), Arc::clone(&was_sent));
             let tell_seen = tell_seen.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                let bytes = Arc::new(AtomicUsize::new(0));
-                let its = Arc::clone(&bytes);
-                let count = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                    let len = data.map_or(0, |data| data.len());
-                    its.fetch_add(len, Ordering::Relaxed);
-                };
-                stream.on_data(cx, &READ, count).unwrap();
+            let bytes = Arc::new(AtomicUsize::new(0));
+            let its = Arc::clone(&bytes);
+            let count = move |_: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                if let Ok(Some(data)) = data {
+                    its.fetch_add(data.len(), Ordering::Relaxed);
+                }
+            };
+            let session = Calls::new(count).serve(incoming.open_unique(), &READ);
+            // With the receive under way.
+            session.post(cx, move |calls, cx| {
+                let stream = calls.stream();
                 for _ in 0..2 {
                     tell.send(()).unwrap();
                     was_sent.lock().unwrap().recv().unwrap();
                     let (bytes, tell_seen) = (Arc::clone(&bytes), tell_seen.clone());
-                    let after = move |_: &mut Cx| {
+                    let after = READ.on(stream.color(), move |_: &mut Cx| {
                         tell_seen.send(bytes.load(Ordering::Relaxed)).unwrap();
-                    };
-                    stream.after_received(cx, &READ, after).unwrap();
+                    });
+                    stream.after_received(cx, after).unwrap();
                 }
-                stream.detach(cx).unwrap();
             });
         };
         let (at, builder) = (backend.clone(), cores(1).backend(backend.clone()));
@@ -626,29 +603,23 @@ fn paused_data_waits_and_comes_whole() {
     for backend in all_backends() {
         let at = backend.clone();
         let paused = Arc::new(AtomicBool::new(false));
-        let (set, go_on) = (Arc::clone(&paused), channel());
-        let (tell_stream, (stream_color, color)) = (go_on.0, channel());
+        let (set, (give, given)) = (Arc::clone(&paused), channel());
         let serve = move |cx: &mut Cx, incoming: Incoming| {
-            let (paused, tell_stream, stream_color) =
-                (Arc::clone(&set), tell_stream.clone(), stream_color.clone());
-            with_stream(cx, incoming, move |cx, stream| {
-                let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    assert!(!paused.load(Ordering::Acquire), "data while paused");
-                    let Ok(data) = data else { return };
-                    stream.write(cx, data.to_vec()).unwrap();
-                    if &*data == b"pause" {
-                        stream.pause(cx).unwrap();
-                    }
-                };
-                stream.on_data(cx, &READ, echo).unwrap();
-                stream_color.send((cx.poster(), stream.color())).unwrap();
-                tell_stream.send(stream).unwrap();
-            });
+            let paused = Arc::clone(&set);
+            let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                assert!(!paused.load(Ordering::Acquire), "data while paused");
+                let Ok(Some(data)) = data else { return };
+                stream.write(cx, data.to_vec()).unwrap();
+                if &*data == b"pause" {
+                    stream.pause(cx).unwrap();
+                }
+            };
+            let session = Calls::new(echo).serve(incoming.open_unique(), &READ);
+            give.send((cx.poster(), session)).unwrap();
         };
         with_server("paused_data_waits", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
-            let (poster, color) = color.recv_timeout(LONG).unwrap();
-            let stream = go_on.1.recv_timeout(LONG).unwrap();
+            let (poster, session) = given.recv_timeout(LONG).unwrap();
             client.write_all(b"pause").unwrap();
             assert_eq!(client.exactly(5), b"pause");
             // The cancel goes to the home core; a moment later it is done.
@@ -657,12 +628,8 @@ fn paused_data_waits_and_comes_whole() {
             client.write_all(&pattern(10_000)).unwrap();
             std::thread::sleep(Duration::from_millis(50));
             paused.store(false, Ordering::Release);
-            poster
-                .try_post(color, move |cx| {
-                    stream.resume(cx).unwrap();
-                    stream.detach(cx).unwrap();
-                })
-                .unwrap();
+            let resume = |calls: &mut Calls, cx: &mut Cx| calls.stream().resume(cx).unwrap();
+            session.try_post(&poster, resume).unwrap();
             assert!(client.exactly(10_000) == pattern(10_000));
         });
     }
@@ -674,35 +641,25 @@ fn a_second_pause_changes_nothing() {
     let calls = Arc::new(AtomicUsize::new(0));
     let its = Arc::clone(&calls);
     let (give, given) = channel();
-    let (mut simulation, mut client) = simulated(move |cx, stream| {
+    let (mut simulation, mut client) = simulated(move |_, stream| {
         let its = Arc::clone(&its);
-        let count = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+        let count = move |_: &mut Cx, _: &Stream, _: io::Result<Option<RecvBuf>>| {
             its.fetch_add(1, Ordering::Relaxed);
         };
-        stream.on_data(cx, &READ, count).unwrap();
-        give.send(stream).unwrap();
+        give.send(Calls::new(count).serve(stream, &READ)).unwrap();
     });
     settle(&mut simulation);
-    let (poster, stream) = (simulation.poster(), Arc::new(given.recv().unwrap()));
-    let color = stream.color();
+    let (poster, session) = (simulation.poster(), given.recv().unwrap());
     for _ in 0..3 {
-        let stream = Arc::clone(&stream);
-        let pause = move |cx: &mut Cx| stream.pause(cx).unwrap();
-        poster.try_post(color, pause).unwrap();
+        let pause = |calls: &mut Calls, cx: &mut Cx| calls.stream().pause(cx).unwrap();
+        session.try_post(&poster, pause).unwrap();
         settle(&mut simulation);
     }
     client.write_all(b"hello").unwrap();
     settle(&mut simulation);
     assert_eq!(calls.load(Ordering::Relaxed), 0);
-    let resume = move |cx: &mut Cx| {
-        stream.resume(cx).unwrap();
-        // Until it was received.
-        cx.timer(
-            Duration::from_secs(1),
-            Callback::anonymous(color, |_| drop(stream)),
-        );
-    };
-    poster.try_post(color, resume).unwrap();
+    let resume = |calls: &mut Calls, cx: &mut Cx| calls.stream().resume(cx).unwrap();
+    session.try_post(&poster, resume).unwrap();
     settle(&mut simulation);
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
@@ -712,22 +669,19 @@ fn a_second_pause_changes_nothing() {
 fn pauses_and_resumes_arrive_in_order() {
     for backend in backends() {
         let at = backend.clone();
-        let serve = |cx: &mut Cx, incoming: Incoming| {
-            with_stream(cx, incoming, |cx, stream| {
-                let mut calls = 0usize;
-                let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let Ok(data) = data else { return };
-                    stream.write(cx, data.to_vec()).unwrap();
-                    for _ in 0..3 {
-                        calls += 1;
-                        stream.pause(cx).unwrap();
-                        cx.place(cx.color(), calls % 2);
-                        stream.resume(cx).unwrap();
-                    }
-                };
-                stream.on_data(cx, &READ, echo).unwrap();
-                stream.detach(cx).unwrap();
-            });
+        let serve = |_: &mut Cx, incoming: Incoming| {
+            let mut calls = 0usize;
+            let echo = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let Ok(Some(data)) = data else { return };
+                stream.write(cx, data.to_vec()).unwrap();
+                for _ in 0..3 {
+                    calls += 1;
+                    stream.pause(cx).unwrap();
+                    cx.place(cx.color(), calls % 2);
+                    stream.resume(cx).unwrap();
+                }
+            };
+            Calls::new(echo).serve(incoming.open_unique(), &READ);
         };
         with_server("pauses_and_resumes", on(&backend), serve, move |addr| {
             let mut clients: Vec<_> = (0..8).map(|_| Client::connect(&at, addr)).collect();
@@ -860,23 +814,22 @@ fn connects_to_itself() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             let addr = listener.local_addr();
-            let connected = move |cx: &mut Cx, result: io::Result<Incoming>| {
+            let connected = move |_: &mut Cx, result: io::Result<Incoming>| {
                 let incoming = result.unwrap();
                 assert_eq!(incoming.peer_addr().unwrap().port(), addr.port());
-                with_stream(cx, incoming, move |cx, stream| {
+                let mut got = Vec::new();
+                let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<_>| {
+                    let data: Option<RecvBuf> = data.unwrap();
+                    // A connection that no core has accepted yet would end with its listener.
+                    let _listener = &listener;
+                    got.extend_from_slice(&data.unwrap());
+                    if got.len() == 100_000 {
+                        stream.close(cx);
+                        finish.try_finish(std::mem::take(&mut got)).unwrap();
+                    }
+                };
+                Calls::new(collect).open(incoming.open_unique(), &READ, |cx, stream| {
                     stream.write(cx, pattern(100_000)).unwrap();
-                    let mut got = Vec::new();
-                    let collect = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                        // A connection that no core has accepted yet would end with its listener.
-                        let _listener = &listener;
-                        got.extend_from_slice(&data.unwrap());
-                        if got.len() == 100_000 {
-                            stream.close(cx);
-                            finish.try_finish(std::mem::take(&mut got)).unwrap();
-                        }
-                    };
-                    stream.on_data(cx, &READ, collect).unwrap();
-                    stream.detach(cx).unwrap();
                 });
             };
             cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
@@ -1081,24 +1034,21 @@ fn ten_thousand_requests(backend: Backend, n: usize, stealing: Stealing) {
     let answer = Arc::new(pattern(2_000));
     let expected = Arc::clone(&answer);
     let builder = cores(n).backend(backend.clone()).stealing(stealing);
-    let serve = move |cx: &mut Cx, incoming: Incoming| {
+    let serve = move |_: &mut Cx, incoming: Incoming| {
         let (count, answer) = (Arc::clone(&count), Arc::clone(&answer));
-        with_stream(cx, incoming, move |cx, stream| {
-            let mut got = Vec::new();
-            let reply = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                let Ok(data) = data else { return };
-                got.extend_from_slice(&data);
-                // Requests of 8 bytes, which may come in any pieces.
-                while got.len() >= 8 {
-                    let mut reply: Vec<u8> = got.drain(..8).collect();
-                    reply.extend_from_slice(&answer);
-                    stream.write(cx, reply).unwrap();
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            };
-            stream.on_data(cx, &READ, reply).unwrap();
-            stream.detach(cx).unwrap();
-        });
+        let mut got = Vec::new();
+        let reply = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+            let Ok(Some(data)) = data else { return };
+            got.extend_from_slice(&data);
+            // Requests of 8 bytes, which may come in any pieces.
+            while got.len() >= 8 {
+                let mut reply: Vec<u8> = got.drain(..8).collect();
+                reply.extend_from_slice(&answer);
+                stream.write(cx, reply).unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        Calls::new(reply).serve(incoming.open_unique(), &READ);
     };
     with_server("ten_thousand_requests", builder, serve, move |addr| {
         let halves = [0, 1].map(|half| {
@@ -1164,16 +1114,19 @@ fn calls_from_another_color_are_refused() {
                 }
                 other => panic!("{other:?}"),
             }
-            assert_eq!(stream.on_data(cx, &READ, |_, _, _| ()), Err(refused));
-            assert_eq!(stream.on_drained(cx, &DRAINED, |_, _, _| ()), Err(refused));
-            assert_eq!(stream.after_received(cx, &READ, |_| ()), Err(refused));
+            let after = || READ.on(stream.color(), |_: &mut Cx| ());
+            assert_eq!(stream.after_received(cx, after()), Err(refused));
             assert_eq!(stream.pause(cx), Err(refused));
             assert_eq!(stream.resume(cx), Err(refused));
             assert_eq!(stream.queued_bytes(cx), Err(refused));
             assert_eq!(stream.set_write_limit(cx, 1), Err(refused));
             assert_eq!(stream.shutdown_write(cx), Err(refused));
-            // Which closes it.
-            assert_eq!(stream.detach(cx), Err(refused));
+            assert_eq!(stream.set_half_open(cx, true), Err(refused));
+            let limit = Some(Duration::from_millis(1));
+            assert_eq!(stream.set_idle_timeout(cx, limit), Err(refused));
+            assert_eq!(stream.set_under_way(cx, true), Err(refused));
+            assert_eq!(stream.set_urgent(cx, true), Err(refused));
+            // The drop closes it.
         };
         with_server(
             "calls_from_another_color",
@@ -1199,16 +1152,20 @@ fn dropped_anywhere_it_is_closed() {
             let serve = move |cx: &mut Cx, incoming: Incoming| match way {
                 "incoming here" => drop(incoming),
                 "incoming elsewhere" => drop(std::thread::spawn(move || drop(incoming))),
-                _ => with_stream(cx, incoming, move |cx, stream| {
-                    // With a receive under way, and something to say.
-                    stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
-                    stream.write(cx, "farewell").unwrap();
-                    if way == "stream here" {
-                        drop(stream);
-                    } else {
-                        std::thread::spawn(move || drop(stream));
-                    }
-                }),
+                _ => {
+                    Calls::none()
+                        .serve(incoming.open_unique(), &READ)
+                        .post(cx, move |calls, cx| {
+                            // With a receive under way, and something to say.
+                            let stream = calls.take_stream();
+                            stream.write(cx, "farewell").unwrap();
+                            if way == "stream here" {
+                                drop(stream);
+                            } else {
+                                std::thread::spawn(move || drop(stream));
+                            }
+                        })
+                }
             };
             with_server("dropped_anywhere", on(&backend), serve, move |addr| {
                 let mut client = Client::connect(&at, addr);
@@ -1234,24 +1191,29 @@ fn sending_ends_with_an_error_when_the_peer_vanishes() {
         let (tell, told) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
-                    let closed = stream.write(cx, "more");
-                    assert!(
-                        matches!(
-                            closed,
-                            Err(Rejected {
-                                reason: Reason::Closed,
-                                ..
-                            })
-                        ),
-                        "{closed:?}"
-                    );
-                    assert_eq!(stream.queued_bytes(cx), Ok(0));
-                    tell.send(sent.map_err(|error| error.kind())).unwrap();
-                    stream.close(cx);
-                };
-                stream.on_drained(cx, &DRAINED, drained).unwrap();
+            let ends = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let closed = stream.write(cx, "more");
+                assert!(
+                    matches!(
+                        closed,
+                        Err(Rejected {
+                            reason: Reason::Closed,
+                            ..
+                        })
+                    ),
+                    "{closed:?}"
+                );
+                assert_eq!(stream.queued_bytes(cx), Ok(0));
+                tell.send(data.map(drop).map_err(|error| error.kind()))
+                    .unwrap();
+            };
+            let drained = |_: &mut Cx, _: &Stream| unreachable!("nobody reads");
+            let session = Calls::new(ends).on_drained(drained);
+            let session = session.serve(incoming.open_unique(), &READ);
+            session.post(cx, |calls, cx| {
+                let stream = calls.stream();
+                // Otherwise it may hear of the reset by receiving, before a send has failed.
+                stream.pause(cx).unwrap();
                 stream.write(cx, pattern(BIG)).unwrap();
                 let full = stream.write(cx, "more");
                 assert!(
@@ -1264,12 +1226,13 @@ fn sending_ends_with_an_error_when_the_peer_vanishes() {
                     ),
                     "{full:?}"
                 );
-                stream.detach(cx).unwrap();
             });
         };
         with_server("the_peer_vanishes", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
             client.exactly(10_000);
+            // By then it is paused.
+            std::thread::sleep(Duration::from_millis(20));
             client.reset();
             let kind = told.recv_timeout(LONG).unwrap().unwrap_err();
             assert!(
@@ -1288,31 +1251,28 @@ fn a_peer_that_never_reads_holds_up_nobody() {
     for backend in all_backends() {
         let at = backend.clone();
         let (tell, told) = channel();
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let tell = tell.clone();
-            with_stream(cx, incoming, move |cx, stream| {
-                stream.set_write_limit(cx, LIMIT).unwrap();
-                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let Ok(data) = data else { return };
-                    if !data.starts_with(b"flood") {
-                        let _ = stream.write(cx, data.to_vec());
-                        return;
-                    }
-                    // More than any kernel takes for a peer that does not read.
-                    let full = (0..BIG / PIECE).any(|_| {
-                        matches!(
-                            stream.write(cx, pattern(PIECE)),
-                            Err(Rejected {
-                                reason: Reason::NoRoom,
-                                ..
-                            })
-                        )
-                    });
-                    tell.send((full, stream.queued_bytes(cx).unwrap())).unwrap();
-                };
-                stream.on_data(cx, &READ, answer).unwrap();
-                stream.detach(cx).unwrap();
-            });
+            let begins = |cx: &mut Cx, stream: &Stream| stream.set_write_limit(cx, LIMIT).unwrap();
+            let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let Ok(Some(data)) = data else { return };
+                if !data.starts_with(b"flood") {
+                    let _ = stream.write(cx, data.to_vec());
+                    return;
+                }
+                // More than any kernel takes for a peer that does not read.
+                let full = (0..BIG / PIECE).any(|_| {
+                    matches!(
+                        stream.write(cx, pattern(PIECE)),
+                        Err(Rejected {
+                            reason: Reason::NoRoom,
+                            ..
+                        })
+                    )
+                });
+                tell.send((full, stream.queued_bytes(cx).unwrap())).unwrap();
+            };
+            Calls::new(answer).open(incoming.open_unique(), &READ, begins);
         };
         let builder = cores(1).backend(backend.clone());
         with_server("a_peer_that_never_reads", builder, serve, move |addr| {
@@ -1338,19 +1298,19 @@ fn what_was_written_arrives_before_the_end() {
     for backend in backends() {
         for stop in [false, true] {
             let at = backend.clone();
-            let serve = move |cx: &mut Cx, incoming: Incoming| {
-                with_stream(cx, incoming, move |cx, stream| {
+            let serve = move |_: &mut Cx, incoming: Incoming| {
+                let begins = move |cx: &mut Cx, stream: &Stream| {
                     for part in pattern(BIG / 4).chunks(1 << 20) {
                         let _ = stream.set_write_limit(cx, usize::MAX);
                         stream.write(cx, part.to_vec()).unwrap();
                     }
                     if stop {
                         cx.stop();
-                        stream.detach(cx).unwrap();
                     } else {
                         stream.close(cx);
                     }
-                });
+                };
+                Calls::none().open(incoming.open_unique(), &READ, begins);
             };
             with_server(
                 "what_was_written_arrives",
@@ -1438,19 +1398,16 @@ fn what_the_end_of_a_run_cuts_off_is_reset() {
             (cut, whole)
         });
         let over = runtime.run(move |cx| {
-            let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                with_stream(cx, incoming.unwrap(), |cx, stream| {
-                    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                        match data.as_deref() {
-                            Ok(b"?") => stream.write(cx, "ok").unwrap(),
-                            Ok(b"!") => stream.write(cx, pattern(BIG)).unwrap(),
-                            // Stays open, for the stop.
-                            _ => {}
-                        }
-                    };
-                    stream.on_data(cx, &READ, answer).unwrap();
-                    stream.detach(cx).unwrap();
-                });
+            let serve = |_: &mut Cx, incoming: io::Result<Incoming>| {
+                let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                    match data.ok().flatten().as_deref() {
+                        Some(b"?") => stream.write(cx, "ok").unwrap(),
+                        Some(b"!") => stream.write(cx, pattern(BIG)).unwrap(),
+                        // Stays open, for the stop.
+                        _ => {}
+                    }
+                };
+                Calls::new(answer).serve(incoming.unwrap().open_unique(), &READ);
             };
             let on_accept = Callback::anonymous_each(Color::from(1), serve);
             let listener = cx
@@ -1476,25 +1433,23 @@ fn a_stop_with_open_connections() {
         let given = alive.clone();
         let codes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&codes);
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let (codes, payload) = (Arc::clone(&codes), given.payload());
-            with_stream(cx, incoming, move |cx, stream| {
-                let report = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let _payload = &payload;
-                    match data {
-                        Ok(data) => {
-                            stream.write(cx, data.to_vec()).unwrap();
-                            // Some of them are paused when the end comes.
-                            if data[0] % 2 == 0 {
-                                stream.pause(cx).unwrap();
-                            }
+            let report = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let _payload = &payload;
+                match data {
+                    Ok(data) => {
+                        let data = data.unwrap();
+                        stream.write(cx, data.to_vec()).unwrap();
+                        // Some of them are paused when the end comes.
+                        if data[0] % 2 == 0 {
+                            stream.pause(cx).unwrap();
                         }
-                        Err(error) => codes.lock().unwrap().push(error.raw_os_error()),
                     }
-                };
-                stream.on_data(cx, &READ, report).unwrap();
-                stream.detach(cx).unwrap();
-            });
+                    Err(error) => codes.lock().unwrap().push(error.raw_os_error()),
+                }
+            };
+            Calls::new(report).serve(incoming.open_unique(), &READ);
         };
         let (clients, runtime) = with_server("a_stop", on(&backend), serve, move |addr| {
             let mut clients: Vec<_> = (0..10).map(|_| Client::connect(&at, addr)).collect();
@@ -1526,10 +1481,10 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
         let listener = TcpListener::bind(any_port()).unwrap();
         let addr = listener.local_addr().unwrap();
         let outcome = runtime.run(move |cx| {
-            let connected = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                with_stream(cx, incoming.unwrap(), |cx, stream| {
+            let connected = |_: &mut Cx, incoming: io::Result<Incoming>| {
+                let stream = incoming.unwrap().open_unique();
+                Calls::none().open(stream, &READ, |cx, stream| {
                     stream.write(cx, pattern(BIG)).unwrap();
-                    stream.detach(cx).unwrap();
                     cx.stop();
                 });
             };
@@ -1559,27 +1514,28 @@ fn a_panic_in_a_callback_resets_its_connection() {
         let builder = on(&backend)
             .on_panic(OnPanic::DropEvent)
             .panic_hook(move |report| {
-                assert!(["read", "drained"].contains(&report.handler));
+                assert_eq!(report.handler, "read");
                 count.fetch_add(1, Ordering::Relaxed);
             });
-        let serve = |cx: &mut Cx, incoming: Incoming| {
-            with_stream(cx, incoming, |cx, stream| {
-                let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let Ok(data) = data else { return };
-                    assert!(&*data != b"panic", "as asked");
-                    if &*data == b"after" {
-                        let after = |_: &mut Cx| panic!("when all is received");
-                        stream.after_received(cx, &READ, after).unwrap();
-                    }
-                    if &*data == b"later" {
-                        let drained = |_: &mut Cx, _: &Stream, _| panic!("when drained");
-                        stream.on_drained(cx, &DRAINED, drained).unwrap();
-                    }
-                    stream.write(cx, data.to_vec()).unwrap();
-                };
-                stream.on_data(cx, &READ, answer).unwrap();
-                stream.detach(cx).unwrap();
-            });
+        let serve = |_: &mut Cx, incoming: Incoming| {
+            let panics_when_drained = Arc::new(AtomicBool::new(false));
+            let its = Arc::clone(&panics_when_drained);
+            let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let Ok(Some(data)) = data else { return };
+                assert!(&*data != b"panic", "as asked");
+                if &*data == b"after" {
+                    let after = |_: &mut Cx| panic!("when all is received");
+                    let after = READ.on(stream.color(), after);
+                    stream.after_received(cx, after).unwrap();
+                }
+                panics_when_drained.store(&*data == b"later", Ordering::Relaxed);
+                stream.write(cx, data.to_vec()).unwrap();
+            };
+            let drained = move |_: &mut Cx, _: &Stream| {
+                assert!(!its.load(Ordering::Relaxed), "when drained");
+            };
+            let session = Calls::new(answer).on_drained(drained);
+            session.serve(incoming.open_unique(), &READ);
         };
         with_server("a_panic_in_a_callback", builder, serve, move |addr| {
             let mut clients: Vec<_> = (0..6).map(|_| Client::connect(&at, addr)).collect();
@@ -1700,32 +1656,32 @@ impl Drop for Bomb {
 
 /// However their connection ends: a second panic while the first one unwinds would end the process.
 #[test]
-fn callbacks_that_panic_when_dropped_are_all_dropped() {
+fn sessions_that_panic_when_dropped_are_all_dropped() {
     for backend in all_backends() {
         let (at, dropped) = (backend.clone(), Arc::new(AtomicUsize::new(0)));
         let drops = Arc::clone(&dropped);
         let builder = on(&backend).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
-            let [read, drained] = [(); 2].map(|()| Bomb(Arc::clone(&drops)));
-            with_stream(cx, incoming, move |cx, stream| {
-                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let _bomb = &read;
-                    let Ok(data) = data else { return };
-                    assert!(&*data != b"panic", "as asked");
-                    stream.write(cx, data.to_vec()).unwrap();
-                    if &*data == b"close" {
-                        stream.close(cx);
-                    }
-                };
-                let drained = move |_: &mut Cx, _: &Stream, _| {
-                    let _bomb = &drained;
-                };
-                stream.on_drained(cx, &DRAINED, drained).unwrap();
-                stream.on_data(cx, &READ, answer).unwrap();
-                stream.detach(cx).unwrap();
-            });
+        let serve = move |_: &mut Cx, incoming: Incoming| {
+            let bomb = Bomb(Arc::clone(&drops));
+            let drops = Arc::clone(&drops);
+            let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let _bomb = &bomb;
+                let Ok(Some(data)) = data else { return };
+                if &*data == b"panic" {
+                    // Dropped with the connection, as the session is.
+                    let bomb = Bomb(Arc::clone(&drops));
+                    let never = READ.on(stream.color(), move |_: &mut Cx| drop(bomb));
+                    stream.after_received(cx, never).unwrap();
+                    panic!("as asked");
+                }
+                stream.write(cx, data.to_vec()).unwrap();
+                if &*data == b"close" {
+                    stream.close(cx);
+                }
+            };
+            Calls::new(answer).serve(incoming.open_unique(), &READ);
         };
-        with_server("callbacks_that_panic", builder, serve, move |addr| {
+        with_server("sessions_that_panic", builder, serve, move |addr| {
             let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&at, addr)).collect();
             for client in &mut clients {
                 client.write_all(b"hello").unwrap();
@@ -1739,7 +1695,7 @@ fn callbacks_that_panic_when_dropped_are_all_dropped() {
             clients[2].write_all(b"still").unwrap();
             assert_eq!(clients[2].exactly(5), b"still");
         });
-        assert_eq!(dropped.load(Ordering::Relaxed), 8, "{backend:?}");
+        assert_eq!(dropped.load(Ordering::Relaxed), 5, "{backend:?}");
     }
 }
 
@@ -1750,24 +1706,21 @@ fn connections_come_and_go() {
         let at = backend.clone();
         let alive = Alive::default();
         let given = alive.clone();
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let payload = given.payload();
-            with_stream(cx, incoming, move |cx, stream| {
-                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let _payload = &payload;
-                    let Ok(data) = data else { return };
-                    let _ = stream.write(cx, data.to_vec());
-                    match data.first() {
-                        Some(b'c') => stream.close(cx),
-                        Some(b'a') => stream.abort(cx),
-                        Some(b'p') => stream.pause(cx).unwrap(),
-                        Some(b's') => stream.shutdown_write(cx).unwrap(),
-                        _ => {}
-                    }
-                };
-                stream.on_data(cx, &READ, answer).unwrap();
-                stream.detach(cx).unwrap();
-            });
+            let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let _payload = &payload;
+                let Ok(Some(data)) = data else { return };
+                let _ = stream.write(cx, data.to_vec());
+                match data.first() {
+                    Some(b'c') => stream.close(cx),
+                    Some(b'a') => stream.abort(cx),
+                    Some(b'p') => stream.pause(cx).unwrap(),
+                    Some(b's') => stream.shutdown_write(cx).unwrap(),
+                    _ => {}
+                }
+            };
+            Calls::new(answer).serve(incoming.open_unique(), &READ);
         };
         with_server(
             "connections_come_and_go",
@@ -1791,24 +1744,23 @@ fn connections_come_and_go() {
     }
 }
 
-/// The last call comes before the stream is detached: nobody else would close it.
+/// A half-open connection is closed by whoever drops its stream: nobody else would close it.
 #[test]
-fn detached_after_its_end_it_is_closed() {
+fn dropped_after_its_end_it_is_closed() {
     for backend in backends() {
-        let serve = |cx: &mut Cx, incoming: Incoming| {
-            with_stream(cx, incoming, |cx, stream| {
-                let owned = Arc::new(Mutex::new(None));
-                let its = Arc::clone(&owned);
-                let ends = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                    assert!(data.unwrap().is_empty());
-                    let stream: Stream = its.lock().unwrap().take().unwrap();
-                    cx.post(stream.color(), move |cx| stream.detach(cx).unwrap());
-                };
-                stream.on_data(cx, &READ, ends).unwrap();
-                *owned.lock().unwrap() = Some(stream);
-            });
+        let serve = |_: &mut Cx, incoming: Incoming| {
+            let (give, me) = channel::<Colored<Calls>>();
+            let ends = move |cx: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                assert!(data.unwrap().is_none());
+                me.recv()
+                    .unwrap()
+                    .post(cx, |calls, _| drop(calls.take_stream()));
+            };
+            let session = Calls::new(ends).half_open();
+            give.send(session.serve(incoming.open_unique(), &READ))
+                .unwrap();
         };
-        with_server("detached after its end", on(&backend), serve, |addr| {
+        with_server("dropped after its end", on(&backend), serve, |addr| {
             let mut client = TcpStream::connect(addr).unwrap();
             client.set_read_timeout(Some(LONG)).unwrap();
             client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -1876,15 +1828,12 @@ fn a_paused_stream_is_told_of_the_end_of_a_run_that_ends_by_itself() {
             let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 drop(until.lock().unwrap().take());
                 let its = Arc::clone(&its);
-                with_stream(cx, incoming.unwrap(), move |cx, stream| {
-                    let read = move |_: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                        assert!(data.is_err());
-                        its.fetch_add(1, Ordering::Relaxed);
-                    };
-                    stream.on_data(cx, &READ, read).unwrap();
-                    stream.pause(cx).unwrap();
-                    stream.detach(cx).unwrap();
-                });
+                let read = move |_: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                    assert!(data.is_err());
+                    its.fetch_add(1, Ordering::Relaxed);
+                };
+                let session = Calls::new(read).serve(incoming.unwrap().open_unique(), &READ);
+                session.post(cx, |calls, cx| calls.stream().pause(cx).unwrap());
             };
             let on_accept = Callback::anonymous_each(ACCEPTING, serve);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
@@ -1928,14 +1877,14 @@ fn what_an_urgent_stream_receives_goes_before_what_waits() {
         let ran = Arc::new(AtomicUsize::new(0));
         let before = Arc::new(AtomicUsize::new(usize::MAX));
         let (count, told) = (Arc::clone(&ran), Arc::clone(&before));
-        let (mut simulation, mut client) = simulated(move |cx, stream| {
+        let (mut simulation, mut client) = simulated(move |_, stream| {
             let (count, told) = (Arc::clone(&count), Arc::clone(&told));
-            let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
+            let read = move |_: &mut Cx, _: &Stream, _: io::Result<Option<RecvBuf>>| {
                 told.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
             };
-            stream.on_data(cx, &READ, read).unwrap();
-            stream.set_urgent(cx, urgent).unwrap();
-            stream.detach(cx).unwrap();
+            Calls::new(read).open(stream, &READ, move |cx, stream| {
+                stream.set_urgent(cx, urgent).unwrap();
+            });
         });
         settle(&mut simulation);
         a_thousand_wait(&mut simulation, &ran);
@@ -1987,6 +1936,7 @@ fn calls_in_another_runtime_are_refused() {
 #[test]
 fn nothing_is_received_after_the_end() {
     static ONCE: Handler = Handler::new("once");
+    static OTHERS: Handler = Handler::new("others");
     for ends in [
         "by the peer",
         "by the peer's reset",
@@ -1995,16 +1945,14 @@ fn nothing_is_received_after_the_end() {
         "by a stop after a pause and a resume",
     ] {
         let (give, given) = channel();
-        let (mut simulation, client) = simulated(move |cx, stream| {
-            stream.on_data(cx, &ONCE, |_, _, _| ()).unwrap();
-            give.send(stream).unwrap();
+        let (mut simulation, client) = simulated(move |_, stream| {
+            // What the test itself posts runs under another handler.
+            let session = Calls::none().half_open().serve(stream, &ONCE);
+            give.send(session.via(&OTHERS)).unwrap();
         });
         settle(&mut simulation);
         let poster = simulation.poster();
-        let stream = given.recv().unwrap();
-        let color = stream.color();
-        let kept = Arc::new(stream);
-        let (give_back, _kept) = channel();
+        let session = given.recv().unwrap();
         match ends {
             "by the peer" => client.shutdown_write(),
             "by the peer's reset" => client.reset(),
@@ -2013,87 +1961,90 @@ fn nothing_is_received_after_the_end() {
         settle(&mut simulation);
         if ends.starts_with("by the peer") {
             for _ in 0..3 {
-                let stream = Arc::clone(&kept);
-                let resume = move |cx: &mut Cx| stream.resume(cx).unwrap();
-                poster.try_post(color, resume).unwrap();
+                let resume = |calls: &mut Calls, cx: &mut Cx| {
+                    calls.stream().resume(cx).unwrap();
+                };
+                session.try_post(&poster, resume).unwrap();
                 settle(&mut simulation);
             }
         }
-        let stop = move |cx: &mut Cx| {
+        let stop = move |calls: &mut Calls, cx: &mut Cx| {
+            let stream = calls.stream();
             // The receive is being canceled when the end comes.
             if ends.contains("pause") {
-                kept.pause(cx).unwrap();
+                stream.pause(cx).unwrap();
             }
             if ends.contains("resume") {
-                kept.resume(cx).unwrap();
+                stream.resume(cx).unwrap();
             }
             cx.stop();
-            give_back.send(kept).unwrap();
         };
-        poster.try_post(color, stop).unwrap();
+        session.try_post(&poster, stop).unwrap();
         settle(&mut simulation);
         simulation.end().unwrap();
         let profile = simulation.profile();
         let once = profile.handlers.iter().find(|its| its.name == "once");
-        assert_eq!(once.unwrap().events(), 1, "{ends}");
+        // The event that opens it, and the one that tells the end.
+        assert_eq!(once.unwrap().events(), 2, "{ends}");
     }
 }
 
-/// What has arrived is lost by a reset: who waits for it is called all the same.
+/// What has arrived is lost by a reset, and the connection closed: what waits for it is dropped.
 #[test]
 fn a_reset_is_also_the_end_of_what_had_arrived() {
-    let called = Arc::new(AtomicBool::new(false));
-    let its = Arc::clone(&called);
-    // Kept, since a closed connection calls nobody.
-    let (give, _kept) = channel();
+    let alive = Alive::default();
+    let given = alive.clone();
     let (mut simulation, mut client) = simulated(move |cx, stream| {
-        let (its, give) = (Arc::clone(&its), give.clone());
-        stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
-        stream.pause(cx).unwrap();
+        let payload = given.payload();
+        let session = Calls::none().serve(stream, &READ);
+        session.post(cx, |calls, cx| calls.stream().pause(cx).unwrap());
+        let resume = session.on(&READ, |calls, cx| calls.stream().resume(cx).unwrap());
         // Once the client has written.
-        let mark = move |cx: &mut Cx| {
-            let after = move |_: &mut Cx| its.store(true, Ordering::Relaxed);
-            stream.after_received(cx, &READ, after).unwrap();
-            let resume = move |cx: &mut Cx| {
-                stream.resume(cx).unwrap();
-                give.send(stream).unwrap();
-            };
-            let color = cx.color();
-            cx.timer(Duration::from_secs(2), Callback::anonymous(color, resume));
-        };
-        let color = cx.color();
-        cx.timer(Duration::from_secs(1), Callback::anonymous(color, mark));
+        let mark = session.on(&READ, move |calls, cx| {
+            let stream = calls.stream();
+            let never = READ.on(stream.color(), move |_: &mut Cx| {
+                let _payload = &payload;
+                unreachable!("nothing is given")
+            });
+            stream.after_received(cx, never).unwrap();
+            cx.timer(Duration::from_secs(2), resume);
+        });
+        cx.timer(Duration::from_secs(1), mark);
     });
     client.write_all(b"lost").unwrap();
     while simulation.now() < Duration::from_secs(2) {
         simulation.step();
     }
-    assert!(!called.load(Ordering::Relaxed), "it is not given yet");
+    assert_eq!(alive.count(), 1, "it is not given yet");
     client.reset();
     settle(&mut simulation);
-    assert!(called.load(Ordering::Relaxed));
+    assert_eq!(alive.count(), 0);
 }
 
 /// What is queued behind a send that fails is lost with it, and that is said once.
 #[test]
 fn a_failed_send_is_the_end_of_what_is_queued() {
     let (tell, told) = channel();
-    let (give, given) = channel();
     let (mut simulation, client) = simulated(move |cx, stream| {
         let tell = tell.clone();
-        let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
+        let told = tell.clone();
+        let ends = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
             let left = stream.queued_bytes(cx).unwrap();
-            tell.send((sent.is_err(), left)).unwrap();
+            tell.send((data.is_err(), left)).unwrap();
         };
-        stream.on_drained(cx, &DRAINED, drained).unwrap();
-        // More than the network holds, and none fits behind another.
-        for _ in 0..3 {
-            stream.write(cx, pattern(100_000)).unwrap();
-        }
-        give.send(stream).unwrap();
+        let drained = move |_: &mut Cx, _: &Stream| told.send((false, 0)).unwrap();
+        let session = Calls::new(ends).on_drained(drained);
+        session.serve(stream, &READ).post(cx, |calls, cx| {
+            let stream = calls.stream();
+            // Otherwise it hears of the reset by receiving.
+            stream.pause(cx).unwrap();
+            // More than the network holds, and none fits behind another.
+            for _ in 0..3 {
+                stream.write(cx, pattern(100_000)).unwrap();
+            }
+        });
     });
     settle(&mut simulation);
-    let _stream = given.recv().unwrap();
     assert!(told.try_recv().is_err());
     client.reset();
     settle(&mut simulation);
@@ -2124,7 +2075,8 @@ fn after_nothing_is_now() {
     let (mut simulation, _client) = simulated(move |cx, stream| {
         let its = Arc::clone(&its);
         let after = move |_: &mut Cx| its.store(true, Ordering::Relaxed);
-        stream.after_received(cx, &READ, after).unwrap();
+        let after = READ.on(stream.color(), after);
+        stream.after_received(cx, after).unwrap();
         give.send(stream).unwrap();
     });
     settle(&mut simulation);
@@ -2140,7 +2092,8 @@ fn after_nothing_is_now() {
             drop(payload);
             calls.store(false, Ordering::Relaxed);
         };
-        stream.after_received(cx, &READ, never).unwrap();
+        let never = READ.on(stream.color(), never);
+        stream.after_received(cx, never).unwrap();
         give_back.send(stream).unwrap();
     };
     let poster = simulation.poster();
@@ -2158,14 +2111,11 @@ fn opened_after_a_stop_it_is_told_the_end() {
             cx.post(cx.color(), move |cx| later(cx, events - 1, incoming, ends));
             return;
         }
-        let count = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
+        let count = move |cx: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
             assert!(cx.stopping() && data.is_err());
             ends.fetch_add(1, Ordering::Relaxed);
         };
-        let color = cx.color();
-        let stream = incoming.open(color);
-        stream.on_data(cx, &READ, count).unwrap();
-        stream.detach(cx).unwrap();
+        Calls::new(count).serve(incoming.open(cx.color()), &READ);
     }
     let ends = Arc::new(AtomicUsize::new(0));
     let its = Arc::clone(&ends);
@@ -2435,26 +2385,23 @@ fn what_an_event_writes_leaves_before_other_colors_run() {
     for backend in backends() {
         let heard = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&heard);
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
+        let serve = move |_: &mut Cx, incoming: Incoming| {
             let heard = Arc::clone(&heard);
-            with_stream(cx, incoming, move |cx, stream| {
-                let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                    let heard = Arc::clone(&heard);
-                    if data.is_ok_and(|data| !data.is_empty()) {
-                        cx.post(Color::from(9), move |_| {
-                            let begun = std::time::Instant::now();
-                            while !heard.load(Ordering::Relaxed) {
-                                assert!(begun.elapsed() < LONG, "not all have left");
-                            }
-                        });
-                        for part in ["one", "two", "three"] {
-                            stream.write(cx, part).unwrap();
+            let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                let heard = Arc::clone(&heard);
+                if data.is_ok_and(|data| data.is_some()) {
+                    cx.post(Color::from(9), move |_| {
+                        let begun = std::time::Instant::now();
+                        while !heard.load(Ordering::Relaxed) {
+                            assert!(begun.elapsed() < LONG, "not all have left");
                         }
+                    });
+                    for part in ["one", "two", "three"] {
+                        stream.write(cx, part).unwrap();
                     }
-                };
-                stream.on_data(cx, &READ, answer).unwrap();
-                stream.detach(cx).unwrap();
-            });
+                }
+            };
+            Calls::new(answer).serve(incoming.open_unique(), &READ);
         };
         let at = backend.clone();
         let builder = cores(1).backend(backend);
@@ -2486,27 +2433,22 @@ fn what_is_gathered_leaves_in_order_and_is_told_once() {
         for (what, end) in ends {
             let told = Arc::new(AtomicUsize::new(0));
             let count = Arc::clone(&told);
-            let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let serve = move |_: &mut Cx, incoming: Incoming| {
                 let count = Arc::clone(&count);
-                let stream = incoming.open_unique();
-                let color = stream.color();
-                let writes = move |cx: &mut Cx| {
+                let drained = move |cx: &mut Cx, stream: &Stream| {
+                    assert_eq!(stream.queued_bytes(cx), Ok(0));
+                    count.fetch_add(1, Ordering::Relaxed);
+                    stream.close(cx);
+                };
+                let session = Calls::none().on_drained(drained);
+                // In the event that opens the session, which hears of these, too.
+                session.open(incoming.open_unique(), &KNOWN, move |cx, stream| {
                     stream.write(cx, "a").unwrap();
-                    // Also of what was written before.
-                    let drained = move |cx: &mut Cx, stream: &Stream, sent: io::Result<()>| {
-                        sent.unwrap();
-                        assert_eq!(stream.queued_bytes(cx), Ok(0));
-                        count.fetch_add(1, Ordering::Relaxed);
-                        stream.close(cx);
-                    };
-                    stream.on_drained(cx, &DRAINED, drained).unwrap();
                     stream.write(cx, "b").unwrap();
                     stream.write(cx, "c").unwrap();
                     assert_eq!(stream.queued_bytes(cx), Ok(2));
-                    end(cx, &stream);
-                    stream.detach(cx).unwrap();
-                };
-                KNOWN.on(color, writes).post(cx);
+                    end(cx, stream);
+                });
             };
             let at = backend.clone();
             let builder = cores(1).backend(backend.clone());

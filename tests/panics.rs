@@ -218,7 +218,7 @@ fn poison_is_seen_from_anywhere_and_cleared() {
             reason(room.try_post(&poster, |_, _cx| unreachable!())),
             reason(room.via(&FAULTY).try_post(&poster, |_, _cx| unreachable!())),
             reason(room.try_ask(&poster, |_, _cx| unreachable!())),
-            reason(room.try_read(&poster, |_, _cx| unreachable!())),
+            reason(poster.try_read(&room, |_, _cx| unreachable!())),
         ] {
             assert!(poisoned(why));
         }
@@ -685,7 +685,8 @@ fn no_panic_keeps_a_color() {
             cx.with_all(&states[..], |_, _cx| panic!("planted"));
         }),
         ("a reader", |cx| {
-            Colored::new(cx, FIRST, ()).read(cx, |(), _cx| panic!("planted"));
+            let state = Colored::new(cx, FIRST, ());
+            cx.read(&state, |(), _cx| panic!("planted"));
         }),
         ("a timer", |cx| {
             cx.timer(SOON, Callback::anonymous(FIRST, panics));

@@ -2,16 +2,17 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{Client, on, with_server};
 use common::{Alive, LONG, Payload};
 use mely::Post;
 use mely::net::{
-    AHEAD_BYTES_MAX, Acceptors, Incoming, PIPE_BYTES_MAX, RecvBuf, SimCall, SimClient, SimNet,
-    Stream,
+    AHEAD_BYTES_MAX, Acceptors, Incoming, PIPE_BYTES_MAX, RecvBuf, Session, SimCall, SimClient,
+    SimNet, Stream,
 };
 use mely::runtime::OnPanic;
 use mely::sim::{self, Simulation, Step};
-use mely::{Callback, Color, Cores, Cx, Handler, Hold, Reason, Runtime};
+use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, Reason, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -90,7 +91,7 @@ impl Joint {
             self.prepare(cx, &other, self.idle[1]);
             cx.post(this.color(), move |cx| {
                 self.prepare(cx, &this, self.idle[0]);
-                this.pipe_to_within(cx, other, self.limit, done).unwrap();
+                this.pipe_to(cx, other, self.limit, done).unwrap();
             });
         });
     }
@@ -411,7 +412,7 @@ fn with_no_limit_to_speak_of_one_piece_goes_after_another() {
 #[test]
 fn single_bytes_count_for_more() {
     const BYTES: usize = 4_000;
-    let (mut world, streams, tell) = unjoined(|_, _| ());
+    let (mut world, streams, tell) = unjoined();
     let [mut this, mut other] = world.pipe();
     let (first, second) = (streams.recv().unwrap(), streams.recv().unwrap());
     let (color, waits) = (first.color(), second.color());
@@ -419,7 +420,7 @@ fn single_bytes_count_for_more() {
     let (give, hold) = channel::<Hold>();
     let poster = world.simulation.poster();
     let pipe = move |cx: &mut Cx| {
-        first.pipe_to_within(cx, second, 64 << 10, done).unwrap();
+        first.pipe_to(cx, second, 64 << 10, done).unwrap();
         cx.post(waits, move |cx| give.send(cx.hold()).unwrap());
     };
     poster.try_post(color, pipe).unwrap();
@@ -431,15 +432,10 @@ fn single_bytes_count_for_more() {
     // Of the buffers of its core, which are 64, enough are left for others.
     let mut third = world.client();
     let stream = streams.recv().unwrap();
-    let color = stream.color();
-    let echo = move |cx: &mut Cx| {
-        let echo = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            stream.write(cx, data.unwrap()).unwrap();
-        };
-        stream.on_data(cx, &READ, echo).unwrap();
-        stream.detach(cx).unwrap();
+    let echo = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        stream.write(cx, data.unwrap().unwrap()).unwrap();
     };
-    poster.try_post(color, echo).unwrap();
+    Calls::new(echo).serve(stream, &READ);
     world.settle();
     third.write_all(b"ping").unwrap();
     world.settle();
@@ -707,16 +703,20 @@ fn an_idle_timeout_notices_who_does_not_read_after_the_end() {
 }
 
 /// A world of streams that are not joined yet, with what is to be told.
-fn unjoined(prepare: fn(&mut Cx, &Stream)) -> (World, Receiver<Stream>, Sender<Piped>) {
+fn unjoined() -> (World, Receiver<Stream>, Sender<Piped>) {
     let ((tell, told), (give, streams)) = (channel(), channel());
-    let serve = move |cx: &mut Cx, incoming: Incoming| {
-        let (stream, give) = (incoming.open_unique(), give.clone());
-        cx.post(stream.color(), move |cx| {
-            prepare(cx, &stream);
-            give.send(stream).unwrap();
-        });
-    };
+    let serve = move |_: &mut Cx, incoming: Incoming| give.send(incoming.open_unique()).unwrap();
     (World::serving(1, told, serve), streams, tell)
+}
+
+/// Has the session give its stream away.
+fn taken(world: &mut World, session: &Colored<Calls>) -> Stream {
+    let (give, given) = channel();
+    let take = move |calls: &mut Calls, _: &mut Cx| give.send(calls.take_stream()).unwrap();
+    let poster = world.simulation.poster();
+    session.try_post(&poster, take).unwrap();
+    world.settle();
+    given.recv().unwrap()
 }
 
 /// Pipes one to the other in the color of `at`.
@@ -728,7 +728,10 @@ fn pipe_at(
 ) -> Result<(), Reason> {
     let (give, piped) = channel();
     let done = PIPED.on_value(TOLD, move |_: &mut Cx, piped| tell.send(piped).unwrap());
-    let pipe = move |cx: &mut Cx| give.send(this.pipe_to(cx, other, done)).unwrap();
+    let pipe = move |cx: &mut Cx| {
+        give.send(this.pipe_to(cx, other, PIPE_BYTES_MAX, done))
+            .unwrap()
+    };
     world.simulation.poster().try_post(at, pipe).unwrap();
     world.settle();
     piped.recv().unwrap()
@@ -737,23 +740,26 @@ fn pipe_at(
 /// What had come and was not given to anybody, and what was written.
 #[test]
 fn what_came_before_goes_first() {
-    let (mut world, streams, tell) = unjoined(|cx, stream| {
-        stream.write(cx, "hello, ").unwrap();
+    let (mut world, streams, tell) = unjoined();
+    let [mut this, mut other] = world.pipe();
+    let sessions = [(); 2].map(|()| {
         // Pauses after the first piece, which is not the pipe's.
-        let read = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            assert_eq!(&data.unwrap()[..], b"a");
+        let read = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+            assert_eq!(&data.unwrap().unwrap()[..], b"a");
             stream.pause(cx).unwrap();
         };
-        stream.on_data(cx, &READ, read).unwrap();
+        Calls::new(read).open(streams.recv().unwrap(), &READ, |cx, stream| {
+            stream.write(cx, "hello, ").unwrap();
+        })
     });
-    let [mut this, mut other] = world.pipe();
+    world.settle();
     for (client, bytes) in [(&mut this, [b"a", b"b"]), (&mut other, [b"a", b"c"])] {
         for byte in bytes {
             client.write_all(byte).unwrap();
             world.settle();
         }
     }
-    let streams = [streams.recv().unwrap(), streams.recv().unwrap()];
+    let streams = sessions.map(|session| taken(&mut world, &session));
     let at = streams[0].color();
     pipe_at(&mut world, at, streams, tell).unwrap();
     assert_eq!(world.rest(&mut this).0, b"hello, c");
@@ -767,7 +773,7 @@ fn what_came_before_goes_first() {
 
 #[test]
 fn in_another_color_it_is_refused_and_both_are_closed() {
-    let (mut world, streams, tell) = unjoined(|_, _| ());
+    let (mut world, streams, tell) = unjoined();
     let [mut this, mut other] = world.pipe();
     let streams = [streams.recv().unwrap(), streams.recv().unwrap()];
     let at = streams[1].color();
@@ -783,8 +789,8 @@ fn in_another_color_it_is_refused_and_both_are_closed() {
 
 #[test]
 fn a_stream_of_another_runtime_is_refused() {
-    let (mut here, streams, tell) = unjoined(|_, _| ());
-    let (mut there, others, _) = unjoined(|_, _| ());
+    let (mut here, streams, tell) = unjoined();
+    let (mut there, others, _) = unjoined();
     let (mut this, mut other) = (here.client(), there.client());
     let streams = [streams.recv().unwrap(), others.recv().unwrap()];
     let at = streams[0].color();
@@ -796,27 +802,32 @@ fn a_stream_of_another_runtime_is_refused() {
 
 #[test]
 fn a_stream_whose_end_was_told_or_sent_is_not_piped() {
-    let prepare: [fn(&mut Cx, &Stream); 3] = [
-        |cx, stream| stream.on_data(cx, &READ, |_, _, _| ()).unwrap(),
-        |cx, stream| stream.shutdown_write(cx).unwrap(),
-        |cx, stream| stream.close(cx),
-    ];
-    for (case, prepare) in prepare.into_iter().enumerate() {
+    for case in ["told", "sent", "closed"] {
         for swap in [false, true] {
-            let (mut world, streams, tell) = unjoined(|_, _| ());
+            let (mut world, streams, tell) = unjoined();
             let mut clients = world.pipe();
             clients[0].shutdown_write();
             let mut streams = [streams.recv().unwrap(), streams.recv().unwrap()];
-            let (give, given) = channel();
             let [first, second] = streams;
-            let color = first.color();
-            let before = move |cx: &mut Cx| {
-                prepare(cx, &first);
-                give.send(first).unwrap();
+            let first = if case == "told" {
+                let session = Calls::none().half_open().serve(first, &READ);
+                world.settle();
+                taken(&mut world, &session)
+            } else {
+                let (give, given) = channel();
+                let color = first.color();
+                let before = move |cx: &mut Cx| {
+                    match case {
+                        "sent" => first.shutdown_write(cx).unwrap(),
+                        _ => first.close(cx),
+                    }
+                    give.send(first).unwrap();
+                };
+                world.simulation.poster().try_post(color, before).unwrap();
+                world.settle();
+                given.recv().unwrap()
             };
-            world.simulation.poster().try_post(color, before).unwrap();
-            world.settle();
-            streams = [given.recv().unwrap(), second];
+            streams = [first, second];
             if swap {
                 streams.reverse();
             }
@@ -829,31 +840,31 @@ fn a_stream_whose_end_was_told_or_sent_is_not_piped() {
     }
 }
 
-/// Piped by its own callback, which then panics: that closes its connection.
+/// Gives its own stream to a pipe, and then panics.
+struct PipesAndPanics {
+    stream: Option<Stream>,
+    other: Option<(Stream, Sender<Piped>)>,
+}
+
+impl Session for PipesAndPanics {
+    fn data(&mut self, cx: &mut Cx, _: RecvBuf) {
+        let (stream, (other, tell)) = (self.stream.take().unwrap(), self.other.take().unwrap());
+        let done = PIPED.on_value(TOLD, move |_: &mut Cx, piped| tell.send(piped).unwrap());
+        stream.pipe_to(cx, other, PIPE_BYTES_MAX, done).unwrap();
+        panic!("planted");
+    }
+}
+
+/// Piped by its own session, which then panics: that closes its connection.
 #[test]
 fn an_end_that_is_closed_by_a_panic_ends_the_other() {
-    let (mut world, streams, tell) = unjoined(|_, _| ());
+    let (mut world, streams, tell) = unjoined();
     let [mut this, mut other] = world.pipe();
     let (stream, second) = (streams.recv().unwrap(), streams.recv().unwrap());
-    let color = stream.color();
-    let begin = move |cx: &mut Cx| {
-        let own = Arc::new(Mutex::new(Some(stream)));
-        let mut pipes = Some((Arc::clone(&own), second, tell));
-        let read = move |cx: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
-            let (own, second, tell) = pipes.take().unwrap();
-            let own = own.lock().unwrap().take().unwrap();
-            let done = PIPED.on_value(TOLD, move |_: &mut Cx, piped| tell.send(piped).unwrap());
-            own.pipe_to(cx, second, done).unwrap();
-            panic!("planted");
-        };
-        own.lock()
-            .unwrap()
-            .as_ref()
-            .unwrap()
-            .on_data(cx, &READ, read)
-            .unwrap();
-    };
-    world.simulation.poster().try_post(color, begin).unwrap();
+    stream.serve(&READ, |_, stream, _| PipesAndPanics {
+        stream: Some(stream),
+        other: Some((second, tell)),
+    });
     this.write_all(b"!").unwrap();
     let piped = world.is_over(2);
     assert_eq!(kind(&piped), Some(ErrorKind::ConnectionAborted));

@@ -160,6 +160,12 @@ fn a_core_that_is_not_there_is_refused() {
     assert!(text.contains("core 2 of a runtime with 2 cores"), "{text}");
 }
 
+fn unique_color_on(cx: &Cx, core: usize) -> mely::state::UniqueColor {
+    let unique = cx.unique_color();
+    cx.place(unique.color(), core);
+    unique
+}
+
 #[test]
 fn unique_colors_start_where_they_are_wanted() {
     let _bound = Bound::new("unique_colors_start");
@@ -168,7 +174,7 @@ fn unique_colors_start_where_they_are_wanted() {
             let mut seen = HashSet::new();
             for i in 0..if cfg!(miri) { 8 } else { 200 } {
                 let core = i % 2;
-                let mine = cx.unique_color_on(core);
+                let mine = unique_color_on(cx, core);
                 assert!(seen.insert(mine.color()));
                 let color = mine.color();
                 cx.post(color, move |cx| {
@@ -196,7 +202,7 @@ fn unique_colors_of_another_core_are_moved() {
         .build()
         .unwrap()
         .run(|cx| {
-            let colors: Vec<_> = (0..4).map(|_| cx.unique_color_on(0)).collect();
+            let colors: Vec<_> = (0..4).map(|_| unique_color_on(cx, 0)).collect();
             for mine in colors {
                 cx.post(mine.color(), move |cx| {
                     assert_eq!(cx.core(), 0, "{mine:?}");
@@ -219,7 +225,7 @@ fn unique_colors_are_reused_under_new_values() {
         .run(|cx| {
             let mut seen = HashSet::new();
             for i in 0..if cfg!(miri) { 50 } else { 1_000 } {
-                let mine = cx.unique_color_on(i % 2);
+                let mine = unique_color_on(cx, i % 2);
                 assert!(seen.insert(mine.color()), "{:?} again", mine.color());
             }
             cx.stop();
@@ -239,7 +245,7 @@ fn unique_colors_beyond_the_slots() {
         .build()
         .unwrap()
         .run(move |cx| {
-            let colors: Vec<_> = (0..64).map(|i| cx.unique_color_on(i % 2)).collect();
+            let colors: Vec<_> = (0..64).map(|i| unique_color_on(cx, i % 2)).collect();
             let distinct: HashSet<_> = colors.iter().map(|c| c.color()).collect();
             assert_eq!(distinct.len(), colors.len(), "a color was issued twice");
             for mine in colors {

@@ -165,7 +165,7 @@ fn a_torn_read_of_two_keys() {
             });
         },
         |cx, [a, b], log| {
-            cx.read_all([&a, &b], move |[a, b], _cx| {
+            cx.read([&a, &b], move |[a, b], _cx| {
                 log.lock().unwrap().extend([*a, *b])
             });
         },

@@ -5,12 +5,13 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{ACCEPTING, any_port};
 use common::{
     Alive, LONG, Payload, backends, child, child_passes, cores, eventually, open_descriptors,
 };
 use mely::Post;
-use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Stream};
+use mely::net::{Acceptors, Backend, Incoming, Listener, RecvBuf, Session, Stream};
 use mely::topology::Topology;
 use mely::{Builder, Callback, Color, Colored, Cx, Handler, Poster, RunError, Runtime};
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
@@ -56,17 +57,13 @@ fn keep(cx: &mut Cx, listener: Listener) {
     cx.timer(Duration::from_secs(3_600), never);
 }
 
-fn echo(cx: &mut Cx, incoming: io::Result<Incoming>) {
-    let stream = incoming.unwrap().open_unique();
-    cx.post(stream.color(), move |cx| {
-        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            if let Ok(data) = data {
-                let _ = stream.write(cx, data.to_vec());
-            }
-        };
-        stream.on_data(cx, &READ, answer).unwrap();
-        stream.detach(cx).unwrap();
-    });
+fn echo(_cx: &mut Cx, incoming: io::Result<Incoming>) {
+    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        if let Ok(Some(data)) = data {
+            let _ = stream.write(cx, data.to_vec());
+        }
+    };
+    Calls::new(answer).serve(incoming.unwrap().open_unique(), &READ);
 }
 
 /// This many echoes, over this many connections.
@@ -116,35 +113,30 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
                 }
                 let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
                     let stream = incoming.unwrap().open_unique();
-                    cx.post(stream.color(), move |cx| {
-                        let answer =
-                            move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                                if let Ok(data) = data {
-                                    stream.write(cx, data.to_vec()).unwrap();
-                                    if way == "paused" {
-                                        stream.pause(cx).unwrap();
-                                    }
+                    let answer =
+                        move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+                            if let Ok(Some(data)) = data {
+                                stream.write(cx, data.to_vec()).unwrap();
+                                if way == "paused" {
+                                    stream.pause(cx).unwrap();
                                 }
-                            };
-                        match way {
-                            // Never listens, and lives until the end all the same.
-                            "silent" => {
-                                stream.write(cx, "hello").unwrap();
-                                stream.detach(cx).unwrap();
                             }
-                            "held" => {
-                                stream.on_data(cx, &READ, answer).unwrap();
-                                // A handle that is in nobody's hands but the runtime's own.
-                                let color = stream.color();
-                                let never = Callback::anonymous(color, move |_| drop(stream));
-                                cx.timer(Duration::from_secs(3_600), never);
-                            }
-                            _ => {
-                                stream.on_data(cx, &READ, answer).unwrap();
-                                stream.detach(cx).unwrap();
-                            }
-                        }
-                    });
+                        };
+                    // A handle that is in nobody's hands but the runtime's own.
+                    fn held<T: Send + 'static>(cx: &mut Cx, color: Color, handle: T) {
+                        let never = Callback::anonymous(color, move |_| drop(handle));
+                        cx.timer(Duration::from_secs(3_600), never);
+                    }
+                    let color = stream.color();
+                    match way {
+                        // Has no session, and lives until the end all the same.
+                        "silent" => cx.post(color, move |cx| {
+                            stream.write(cx, "hello").unwrap();
+                            held(cx, color, stream);
+                        }),
+                        "held" => held(cx, color, Calls::new(answer).serve(stream, &READ)),
+                        _ => drop(Calls::new(answer).serve(stream, &READ)),
+                    }
                 };
                 let listener = serve(cx, accept);
                 tell.send(listener.local_addr()).unwrap();
@@ -156,48 +148,17 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
     }
 }
 
-/// The most natural program: a session owns its stream, and the stream's callbacks hold the
-/// session.
-struct Session {
+/// The most natural program: a session owns its stream, and the connection holds the session.
+struct Echoes {
     stream: Stream,
+    way: &'static str,
     _alive: Payload,
 }
 
-impl Session {
-    fn begin(cx: &mut Cx, incoming: Incoming, alive: &Alive, way: &'static str) {
-        let stream = incoming.open_unique();
-        let color = stream.color();
-        let session = Session {
-            stream,
-            _alive: alive.payload(),
-        };
-        let session = Colored::new(cx, color, session);
-        let handle = session.clone();
-        let begin = move |session: &mut Session, cx: &mut Cx| {
-            let (reads, sends) = (handle.clone(), handle);
-            let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                reads
-                    .with(cx, |session, cx| session.read(cx, data, way))
-                    .unwrap();
-            };
-            session.stream.on_data(cx, &READ, on_data).unwrap();
-            if way == "drains" || way == "cut short" {
-                let on_drained = move |cx: &mut Cx, _: &Stream, _: io::Result<()>| {
-                    sends.with(cx, |_session, _cx| ()).unwrap();
-                };
-                session.stream.on_drained(cx, &READ, on_drained).unwrap();
-            }
-        };
-        session.post(cx, begin);
-    }
-
-    fn read(&mut self, cx: &mut Cx, data: io::Result<RecvBuf>, way: &str) {
-        let Ok(data) = data else { return };
-        if data.is_end() {
-            return;
-        }
+impl Session for Echoes {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
         self.stream.write(cx, data.to_vec()).unwrap();
-        if way == "paused" {
+        if self.way == "paused" {
             self.stream.pause(cx).unwrap();
         }
     }
@@ -252,7 +213,7 @@ fn sessions_that_own_their_streams_are_dropped() {
 fn child_sessions_are_dropped() {
     const CLIENTS: usize = 50;
     let before = open_descriptors();
-    for way in ["gone", "open", "paused", "drains", "cut short"] {
+    for way in ["gone", "open", "paused", "cut short"] {
         let alive = Alive::default();
         let given = alive.clone();
         let runtime = cores(2)
@@ -298,7 +259,12 @@ fn child_sessions_are_dropped() {
                 holds
                     .with(cx, |server, _cx| assert!(server.listener.is_some()))
                     .unwrap();
-                Session::begin(cx, incoming, &given, way);
+                let alive = given.payload();
+                incoming.serve(&READ, move |_, stream, _| Echoes {
+                    stream,
+                    way,
+                    _alive: alive,
+                });
             };
             let on_accept = Callback::anonymous_each(color, accept);
             let any = "127.0.0.1:0".parse().unwrap();
@@ -359,24 +325,22 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
                 clients
             });
             let outcome = runtime.run(move |cx| {
-                let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let accept = |_: &mut Cx, incoming: io::Result<Incoming>| {
+                    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<_>| {
+                        let data: Result<Option<RecvBuf>, _> = data;
+                        let Ok(Some(data)) = data else { return };
+                        if &*data == b"close" {
+                            // The close is on its way when the panic comes.
+                            stream.close(cx);
+                            cx.post(Color::from(9), |cx| {
+                                cx.post(Color::from(8), |_cx| panic!("short"));
+                            });
+                            return;
+                        }
+                        stream.write(cx, data.to_vec()).unwrap();
+                    };
                     let stream = incoming.unwrap().open(Color::from(6));
-                    cx.post(stream.color(), move |cx| {
-                        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                            let Ok(data) = data else { return };
-                            if &*data == b"close" {
-                                // The close is on its way when the panic comes.
-                                stream.close(cx);
-                                cx.post(Color::from(9), |cx| {
-                                    cx.post(Color::from(8), |_cx| panic!("short"));
-                                });
-                                return;
-                            }
-                            stream.write(cx, data.to_vec()).unwrap();
-                        };
-                        stream.on_data(cx, &READ, answer).unwrap();
-                        stream.detach(cx).unwrap();
-                    });
+                    Calls::new(answer).serve(stream, &READ);
                 };
                 let listener = serve(cx, accept);
                 let addr = listener.local_addr();
@@ -685,7 +649,7 @@ fn works(runtime: Runtime) -> Vec<String> {
     });
     runtime
         .run(move |cx| {
-            assert_eq!(cx.backends().len(), cx.cores());
+            assert_eq!(cx.poster().backends().len(), cx.cores());
             let listener = serve(cx, echo);
             tell.send(listener.local_addr()).unwrap();
             keep(cx, listener);

@@ -190,11 +190,11 @@ fn handlers_and_posters_see_it_too() {
         .run(|cx| {
             let seen = |profile: Profile| profile.handlers.iter().any(|row| row.name == "short");
             SHORT.on(Color::from(1), |_| ()).post(cx);
-            assert!(!seen(cx.profile()), "it has not run");
+            assert!(!seen(cx.poster().profile()), "it has not run");
             let poster = cx.poster();
             // Its own handler's event begins after the other's, which is thereby counted.
             SPIN.on(Color::from(1), move |cx| {
-                assert!(seen(cx.profile()));
+                assert!(seen(cx.poster().profile()));
                 assert!(seen(poster.profile()));
                 cx.stop();
             })
@@ -234,7 +234,7 @@ fn an_event_that_panics_has_run() {
 fn a_handler_that_runs_all_the_time_is_counted_meanwhile() {
     fn again(cx: &mut Cx, ran: u64) {
         if ran.is_multiple_of(1_000) {
-            let profile = cx.profile();
+            let profile = cx.poster().profile();
             if profile.handlers.iter().any(|row| row.name == "twice") {
                 return cx.stop();
             }

@@ -7,9 +7,7 @@ use mely::Post;
 use mely::metrics::HandlerProfile;
 use mely::runtime::OnPanic;
 use mely::task::JoinError;
-use mely::{
-    Color, Colored, Cores, Cx, Handler, Hold, Poster, Reason, Rejected, RunError, Runtime, sim,
-};
+use mely::{Color, Colored, Cores, Cx, Handler, Poster, Reason, Rejected, RunError, Runtime, sim};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -31,7 +29,7 @@ fn readers_of_one_state_run_at_the_same_time() {
             let state = Colored::new(cx, Color::from(7), 5);
             for _ in 0..2 {
                 let inside = Arc::clone(&all);
-                state.via(&LONG).read(cx, move |state, _cx| {
+                cx.read(&state.via(&LONG), move |state, _cx| {
                     assert_eq!(*state, 5);
                     inside.fetch_add(1, Ordering::SeqCst);
                     while inside.load(Ordering::SeqCst) < 2 {
@@ -81,9 +79,9 @@ fn readers_that_have_waited_run_at_the_same_time() {
                     all.lock().unwrap().0 -= 1;
                 };
                 if several {
-                    cx.read_all([&states[0].via(&LONG), &states[1]], move |_, cx| read(cx));
+                    cx.read([&states[0].via(&LONG), &states[1]], move |_, cx| read(cx));
                 } else {
-                    states[0].via(&LONG).read(cx, move |_, cx| read(cx));
+                    cx.read(&states[0].via(&LONG), move |_, cx| read(cx));
                 }
             }
             let color = states[0].color();
@@ -120,7 +118,7 @@ fn a_read_sees_all_that_was_posted_before_and_nothing_else() {
                             assert_eq!(*n, round);
                             done.fetch_add(1, Ordering::Relaxed);
                         };
-                        state.try_read(&poster, read).unwrap();
+                        poster.try_read(&state, read).unwrap();
                     }
                     drop(keep_alive);
                 });
@@ -132,7 +130,7 @@ fn a_read_sees_all_that_was_posted_before_and_nothing_else() {
                             state.post(cx, move |n, _cx| *n = round);
                             for _ in 0..round % 3 {
                                 let done = Arc::clone(&all);
-                                state.read(cx, move |n, _cx| {
+                                cx.read(&state, move |n, _cx| {
                                     assert_eq!(*n, round);
                                     done.fetch_add(1, Ordering::Relaxed);
                                 });
@@ -172,7 +170,7 @@ fn a_read_of_several_states_sees_no_transfer_half_done() {
                                 *to += 1;
                             });
                             let looks = Arc::clone(&looks);
-                            cx.read_all(&accounts[..], move |all, _cx| {
+                            cx.read(&accounts[..], move |all, _cx| {
                                 assert_eq!(all.into_iter().sum::<i64>(), 600);
                                 looks.fetch_add(1, Ordering::Relaxed);
                             });
@@ -191,7 +189,7 @@ fn readers_that_go_on_for_ever_keep_no_writer_waiting() {
     let _bound = Bound::new("readers_that_go_on");
     fn again(state: &Colored<bool>, cx: &Cx) {
         let next = state.clone();
-        state.read(cx, move |over, cx| {
+        cx.read(state, move |over, cx| {
             if !over {
                 again(&next, cx);
             }
@@ -227,18 +225,18 @@ fn holds_and_readers_wait_for_each_other_in_order() {
             let a = Colored::new(cx, Color::from(1), 1);
             let b = Colored::new(cx, Color::from(2), 2);
             let (first, held) = (say("read"), say("let go"));
-            a.read(cx, move |_, _cx| first());
+            cx.read(&a, move |_, _cx| first());
             a.post(cx, move |_, cx| {
                 let go_on = cx.hold().on(move |_cx| held());
                 cx.timer(Duration::from_millis(2), go_on);
             });
             let (second, both, last) = (say("read again"), say("both"), say("read both"));
-            a.read(cx, move |_, _cx| second());
+            cx.read(&a, move |_, _cx| second());
             cx.with_all([&b, &a], move |[b, a], _cx| {
                 *a += *b;
                 both();
             });
-            cx.read_all((&a, &b), move |(a, b), _cx| {
+            cx.read((&a, &b), move |(a, b), _cx| {
                 assert_eq!((*a, *b), (3, 2));
                 last();
             });
@@ -262,7 +260,7 @@ fn states_of_one_color_are_read_together() {
             let states = [1, 2].map(|n| Colored::new(cx, Color::from(7), n));
             for state in &states {
                 let inside = Arc::clone(&all);
-                state.via(&LONG).read(cx, move |_, _cx| {
+                cx.read(&state.via(&LONG), move |_, _cx| {
                     inside.fetch_add(1, Ordering::SeqCst);
                     while inside.load(Ordering::SeqCst) < 2 {
                         thread::yield_now();
@@ -289,10 +287,10 @@ fn states_of_one_color_are_read_when_both_are_there() {
             for round in 0..4 {
                 for _ in 0..2 {
                     let work = move |_: &u64, cx: &mut Cx| sim::work(cx, Duration::from_micros(3));
-                    states[round % 2].via(&LONG).read(cx, work);
+                    cx.read(&states[round % 2].via(&LONG), work);
                 }
                 let all = Arc::clone(&all);
-                cx.read_all(states.to_vec(), move |values, _cx| {
+                cx.read(states.to_vec(), move |values, _cx| {
                     assert!(values.into_iter().eq(&[1, 2, 3]));
                     all.fetch_add(1, Ordering::Relaxed);
                 });
@@ -318,14 +316,14 @@ fn a_reader_that_panics_poisons_nothing() {
             Colored::new(cx, Color::from(2), "two"),
         );
         cx.spawn(Color::from(9), async move {
-            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::task::with_cx(|cx| a.ask_read(cx, f));
+            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::task::with_cx(|cx| cx.ask_read(&a, f));
             let panicked = ask(|_, _cx| panic!("while it reads")).await;
             let whole = ask(|a, _cx| *a).await;
             let changed = a.call(|a, _cx| *a += 1).await;
             let poisoned: Result<(), _> = a.call(|_, _cx| panic!("while it writes")).await;
             let refused = ask(|_, _cx| unreachable!()).await;
-            let both = mely::task::with_cx(|cx| cx.ask_read_all((&b, &a), |_, _cx| ())).await;
-            let other = mely::task::with_cx(|cx| b.ask_read(cx, |b, _cx| *b)).await;
+            let both = mely::task::with_cx(|cx| cx.ask_read((&b, &a), |_, _cx| ())).await;
+            let other = mely::task::with_cx(|cx| cx.ask_read(&b, |b, _cx| *b)).await;
             let plain = a.color();
             let goes_on = mely::task::with_cx(|cx| cx.ask(plain, |_cx| 5)).await;
             let refusals = (panicked, poisoned, refused, both);
@@ -350,9 +348,9 @@ fn a_read_of_a_poisoned_state_says_why_it_panics() {
     let start = |cx: &mut Cx| {
         let [a, b] = [1, 2].map(|color| Colored::new(cx, Color::from(color), 1));
         a.post(cx, |_, _cx| panic!("{}", Reason::Poisoned));
-        a.read(cx, |_, _cx| ());
-        cx.read_all([&a, &b], |_, _cx| ());
-        cx.read_all((&b, &a), |_, _cx| ());
+        cx.read(&a, |_, _cx| ());
+        cx.read([&a, &b], |_, _cx| ());
+        cx.read((&b, &a), |_, _cx| ());
     };
     builder.build().unwrap().run(start).unwrap();
     let poisoned = Reason::Poisoned.to_string();
@@ -370,7 +368,7 @@ fn what_is_refused_gives_the_closure_back() {
     let mut accepted = 0;
     let full = loop {
         let payload = alive.payload();
-        match state.try_read(&poster, move |_, _cx| drop(payload)) {
+        match poster.try_read(&state, move |_, _cx| drop(payload)) {
             Ok(()) => accepted += 1,
             Err(refused) => break refused,
         }
@@ -386,7 +384,7 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), accepted);
     let other = cores(1).build().unwrap();
     let foreign = Colored::new(&other.poster(), Color::from(1), 2);
-    let two = poster.try_read_all([&state, &foreign], |_, _cx| ());
+    let two = poster.try_read([&state, &foreign], |_, _cx| ());
     assert!(matches!(
         two,
         Err(Rejected {
@@ -397,7 +395,7 @@ fn what_is_refused_gives_the_closure_back() {
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();
-    let ended = state.try_ask_read(&poster, move |_, _cx| drop(payload));
+    let ended = poster.try_ask_read(&state, move |_, _cx| drop(payload));
     assert!(matches!(
         ended,
         Err(Rejected {
@@ -409,8 +407,7 @@ fn what_is_refused_gives_the_closure_back() {
     assert_eq!(alive.count(), 0);
 }
 
-/// A drain runs what is read and what waits for it; through a keep-alive and through a hold a read
-/// is accepted then.
+/// A drain runs what is read and what waits for it; by a strong poster a read is accepted then.
 #[test]
 fn a_stop_waits_for_readers() {
     let _bound = Bound::new("a_stop_waits");
@@ -420,27 +417,22 @@ fn a_stop_waits_for_readers() {
     let runtime = cores(2).build().unwrap();
     let weak = runtime.poster();
     let outside = thread::spawn(move || {
-        let (keep_alive, hold, state): (Poster, Hold, Colored<i32>) = take.recv().unwrap();
+        let (strong, state): (Poster, Colored<i32>) = take.recv().unwrap();
         eventually("the stop", || {
             weak.try_post(Color::from(3), |_cx| ()).is_err()
         });
-        let mut asked = state
-            .try_ask_read(&keep_alive, |state, _cx| *state)
-            .unwrap();
-        let seen = asked.recv();
-        let mut asked = state.try_ask_read(&hold, |state, _cx| *state).unwrap();
-        let again = asked.recv();
-        late.store((seen, again) == (Ok(2), Ok(2)), Ordering::Relaxed);
+        let mut asked = strong.try_ask_read(&state, |state, _cx| *state).unwrap();
+        late.store(asked.recv() == Ok(2), Ordering::Relaxed);
     });
     runtime
         .run(move |cx| {
             let state = Colored::new(cx, Color::from(1), 1);
-            state.read(cx, |_, cx| cx.stop());
+            cx.read(&state, |_, cx| cx.stop());
             state.post(cx, move |state, _cx| {
                 *state = 2;
                 assert!(!written.load(Ordering::Relaxed));
             });
-            give.send((cx.strong_poster(), cx.hold(), state)).unwrap();
+            give.send((cx.strong_poster(), state)).unwrap();
         })
         .unwrap();
     outside.join().unwrap();
@@ -462,7 +454,7 @@ fn a_run_that_is_cut_short_drops_all() {
             // Each begins a new one: the drain never ends by itself.
             fn read(state: &Colored<common::Payload>, cx: &Cx, kept: Arc<common::Payload>) {
                 let next = state.clone();
-                state.read(cx, move |_, cx| read(&next, cx, Arc::clone(&kept)));
+                cx.read(state, move |_, cx| read(&next, cx, Arc::clone(&kept)));
             }
             read(&again, cx, Arc::new(payload));
             let payload = given.payload();
@@ -484,8 +476,8 @@ fn the_time_of_each_reader_is_learned_by_itself() {
         .run(|cx| {
             let state = Colored::new(cx, Color::from(1), 1);
             for _ in 0..20 {
-                state.read(cx, |state, _cx| assert_ne!(*state, 2));
-                state.read(cx, |state, _cx| assert_eq!(*state, 1));
+                cx.read(&state, |state, _cx| assert_ne!(*state, 2));
+                cx.read(&state, |state, _cx| assert_eq!(*state, 1));
             }
         })
         .unwrap();
@@ -507,13 +499,9 @@ fn states_that_nobody_else_has_are_dropped_at_the_limit() {
     let runtime = cores(1).events_max(10).build().unwrap();
     let poster = runtime.poster();
     while poster.try_post(Color::from(3), |_cx| ()).is_ok() {}
-    assert!(poster.try_read_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.try_read(states(&poster), |_, _cx| ()).is_err());
     assert!(poster.try_with_all(states(&poster), |_, _cx| ()).is_err());
-    assert!(
-        poster
-            .try_ask_read_all(states(&poster), |_, _cx| ())
-            .is_err()
-    );
+    assert!(poster.try_ask_read(states(&poster), |_, _cx| ()).is_err());
     assert!(poster.try_ask_all(states(&poster), |_, _cx| ()).is_err());
     drop(runtime);
     assert_eq!(alive.count(), 0);
@@ -525,8 +513,8 @@ fn states_that_nobody_else_has_are_dropped_at_the_limit() {
             while cx.try_post(Color::from(3), |_cx| ()).is_ok() {}
             let state = |color| Colored::new(cx, Color::from(color), given.payload());
             let states = || vec![state(1), state(2)];
-            assert!(cx.try_read_all(states(), |_, _cx| ()).is_err());
-            assert!(cx.try_with_all(states(), |_, _cx| ()).is_err());
+            assert!(cx.poster().try_read(states(), |_, _cx| ()).is_err());
+            assert!(cx.poster().try_with_all(states(), |_, _cx| ()).is_err());
             cx.stop();
         })
         .unwrap();

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::cores;
 use mely::net::{Acceptors, Incoming, RecvBuf, SimClient, Stream};
 use mely::sim::{self, Simulation, Step};
@@ -72,7 +73,8 @@ fn act(cx: &mut Cx, stream: &Stream, byte: u8, served: &Served) {
                 let given = given.load(Ordering::Relaxed);
                 assert!(given >= arrived, "{given} of {arrived} bytes");
             };
-            stream.after_received(cx, &SHORT, after).unwrap();
+            let after = SHORT.on(stream.color(), after);
+            stream.after_received(cx, after).unwrap();
         }
         4 => {
             let color = cx.color();
@@ -96,8 +98,8 @@ fn serve(cx: &mut Cx, stream: Stream, sent: Sent, handler: &'static Handler, wor
         given: Arc::default(),
     };
     let mut next = 0_u8;
-    let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-        let Ok(data) = data else { return };
+    let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        let Ok(Some(data)) = data else { return };
         for &byte in &*data {
             assert_eq!(byte, next, "bytes in order, none lost, none twice");
             next = next.wrapping_add(1);
@@ -116,8 +118,7 @@ fn serve(cx: &mut Cx, stream: Stream, sent: Sent, handler: &'static Handler, wor
             sim::work(cx, Duration::from_nanos(works_ns));
         }
     };
-    stream.on_data(cx, handler, answer).unwrap();
-    stream.detach(cx).unwrap();
+    Calls::new(answer).serve(stream, handler);
 }
 
 /// A simulated server, and where it listens.

@@ -4,8 +4,10 @@ mod common;
 
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, Payload, eventually};
-use mely::net::{Acceptors, Backend, Incoming, Link, RecvBuf, Session, Stream, Then};
+use mely::Post;
+use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Session, Stream};
 use mely::runtime::OnPanic;
+use mely::state::WeakColored;
 use mely::{Callback, Color, Cx, Handler, Reason};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -18,7 +20,8 @@ static ANSWER: Handler = Handler::new("answer");
 
 /// Does what its client says, and counts as alive.
 struct Puppet {
-    link: Link<Puppet>,
+    stream: Stream,
+    me: WeakColored<Puppet>,
     /// What its end was, and what it was called for.
     tell: Sender<String>,
     got: Vec<u8>,
@@ -39,60 +42,52 @@ impl Drop for Puppet {
 }
 
 impl Session for Puppet {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        assert_eq!((cx.color(), cx.handler()), (stream.color(), "serve"));
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        assert_eq!((cx.color(), cx.handler()), (self.stream.color(), "serve"));
         assert!(!data.is_empty());
         self.got.extend_from_slice(&data);
         let Some(order) = self.got.strip_suffix(b"\n") else {
-            return Then::Continue;
+            return;
         };
         let order = String::from_utf8(order.to_vec()).unwrap();
         self.got.clear();
         match &order[..] {
             "close" => {
-                stream.write(cx, vec![7; 100_000]).unwrap();
-                return Then::Close;
+                self.stream.write(cx, vec![7; 100_000]).unwrap();
+                self.stream.close(cx);
             }
-            "abort" => return Then::Abort,
+            "abort" => self.stream.abort(cx),
             "panic" => panic!("as asked"),
-            "panic later" => self
-                .link
-                .post(cx, |_: &mut Puppet, _: &mut Cx, _: &Stream| {
-                    panic!("as asked")
-                }),
-            _ => stream.write(cx, order).unwrap(),
-        }
-        Then::Continue
-    }
-
-    fn drained(&mut self, cx: &mut Cx, stream: &Stream) -> Then {
-        assert_eq!((cx.color(), cx.handler()), (stream.color(), "serve"));
-        match self.got.is_empty() {
-            true => Then::Continue,
-            // The answer to what had no end of line.
-            false => Then::Close,
+            "panic later" => self.me.post(cx, |_, _| panic!("as asked")),
+            _ => self.stream.write(cx, order).unwrap(),
         }
     }
 
-    fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
-        assert_eq!((cx.color(), cx.handler()), (stream.color(), "serve"));
+    fn drained(&mut self, cx: &mut Cx) {
+        assert_eq!((cx.color(), cx.handler()), (self.stream.color(), "serve"));
+        if !self.got.is_empty() {
+            // That was the answer to what had no end of line.
+            self.stream.close(cx);
+        }
+    }
+
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        assert_eq!((cx.color(), cx.handler()), (self.stream.color(), "serve"));
         match end {
             Ok(()) => self.tell("end"),
             Err(error) => self.tell(&format!("error {}", error.raw_os_error().unwrap_or(0))),
         }
         if self.got.is_empty() {
-            return Then::Close;
+            return;
         }
         // Answered by another color, long after the end of what the client has said.
-        let answer = self
-            .link
-            .on(&ANSWER, |puppet: &mut Puppet, cx: &mut Cx, stream| {
-                assert_eq!(cx.handler(), "answer");
-                puppet.got.reverse();
-                stream.write(cx, puppet.got.clone()).unwrap();
-            });
+        self.stream.set_half_open(cx, true).unwrap();
+        let answer = self.me.on(&ANSWER, |puppet, cx| {
+            assert_eq!(cx.handler(), "answer");
+            puppet.got.reverse();
+            puppet.stream.write(cx, puppet.got.clone()).unwrap();
+        });
         cx.post(Color::from(99), |cx| answer.post(cx));
-        Then::Continue
     }
 }
 
@@ -110,8 +105,9 @@ fn with_puppets(
         let tell = Mutex::new(tell);
         let serve = move |_cx: &mut Cx, incoming: Incoming| {
             let (tell, alive) = (tell.lock().unwrap().clone(), alive.clone());
-            incoming.serve(&SERVE, move |_cx, _stream, link| Puppet {
-                link: link.clone(),
+            incoming.serve(&SERVE, move |_cx, stream, me| Puppet {
+                stream,
+                me: me.clone(),
                 tell,
                 got: Vec::new(),
                 _alive: alive.payload(),
@@ -132,8 +128,8 @@ fn next(told: &std::sync::mpsc::Receiver<String>) -> String {
 }
 
 #[test]
-fn what_data_returns_decides() {
-    with_puppets("what_data_returns", |backend, addr, told| {
+fn what_data_does_to_its_stream_decides() {
+    with_puppets("what_data_does", |backend, addr, told| {
         let mut other = Client::connect(backend, addr);
         let mut client = Client::connect(backend, addr);
         ask(&mut client, "hello");
@@ -150,10 +146,10 @@ fn what_data_returns_decides() {
 }
 
 /// The session hears of the end once, and whoever only sends the end of its stream is answered if
-/// the session says so.
+/// the session has the connection half-open.
 #[test]
-fn what_end_returns_decides() {
-    with_puppets("what_end_returns", |backend, addr, told| {
+fn a_session_is_closed_at_its_end_unless_it_is_half_open() {
+    with_puppets("closed_at_its_end", |backend, addr, told| {
         let mut client = Client::connect(backend, addr);
         ask(&mut client, "hello");
         client.shutdown_write();
@@ -188,7 +184,7 @@ fn a_stop_is_told_and_sessions_are_dropped() {
         let all = alive.clone();
         let serve = move |_cx: &mut Cx, incoming: Incoming| {
             let (tell, alive) = (tell.lock().unwrap().clone(), alive.payload());
-            incoming.serve(&SERVE, move |_cx, _stream, _link| Told(tell, alive));
+            incoming.serve(&SERVE, move |_cx, stream, _me| Told(stream, tell, alive));
         };
         let at = backend.clone();
         let client = move |addr| {
@@ -206,20 +202,19 @@ fn a_stop_is_told_and_sessions_are_dropped() {
 }
 
 struct Told(
+    Stream,
     Sender<Option<i32>>,
     #[allow(dead_code, reason = "for its drop")] Payload,
 );
 
 impl Session for Told {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        stream.write(cx, data).unwrap();
-        Then::Continue
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.0.write(cx, data).unwrap();
     }
 
-    fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
-        stream.write(cx, "bye").unwrap();
-        self.0.send(end.unwrap_err().raw_os_error()).unwrap();
-        Then::Close
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        self.0.write(cx, "bye").unwrap();
+        self.1.send(end.unwrap_err().raw_os_error()).unwrap();
     }
 }
 
@@ -240,15 +235,14 @@ fn a_panic_costs_its_own_connection_only() {
     });
 }
 
-struct PanicsWhenDrained;
+struct PanicsWhenDrained(Stream);
 
 impl Session for PanicsWhenDrained {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        stream.write(cx, data).unwrap();
-        Then::Continue
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.0.write(cx, data).unwrap();
     }
 
-    fn drained(&mut self, _cx: &mut Cx, _stream: &Stream) -> Then {
+    fn drained(&mut self, _cx: &mut Cx) {
         panic!("when drained")
     }
 }
@@ -261,10 +255,10 @@ fn a_panic_while_opening_or_drained_closes_the_connection() {
         let builder = on(&backend).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
         let serve = move |_cx: &mut Cx, incoming: Incoming| {
             let opened = Arc::clone(&opened);
-            incoming.serve(&SERVE, move |cx, stream, _link| {
+            incoming.serve(&SERVE, move |cx, stream, _me| {
                 stream.write(cx, "opened").unwrap();
                 assert_ne!(opened.fetch_add(1, Ordering::Relaxed), 0, "the first");
-                PanicsWhenDrained
+                PanicsWhenDrained(stream)
             });
         };
         with_server("a_panic_while_opening", builder, serve, move |addr| {
@@ -277,55 +271,88 @@ fn a_panic_while_opening_or_drained_closes_the_connection() {
     }
 }
 
-/// What is posted through the link of a connection that is over is dropped and does not run.
+/// What is posted through the weak handle of a session whose connection is over is dropped and does
+/// not run.
 #[test]
-fn a_link_keeps_nothing_alive_and_reaches_nobody_after_the_end() {
-    struct Shown(Payload);
+fn a_weak_handle_keeps_nothing_alive_and_reaches_nobody_after_the_end() {
+    struct Shown(Stream, Payload);
     impl Session for Shown {
-        fn data(&mut self, _: &mut Cx, _: &Stream, _: RecvBuf) -> Then {
-            let _alive = &self.0;
-            Then::Continue
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {
+            let _alive = &self.1;
         }
     }
     for backend in all_backends() {
         let at = backend.clone();
         let (alive, closures) = (Alive::default(), Alive::default());
         let (sessions, posted) = (alive.clone(), closures.clone());
-        let (give, links) = channel();
+        let (give, handles) = channel();
         let give = Mutex::new(give);
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let (give, alive, poster) = (give.lock().unwrap().clone(), alive.clone(), cx.poster());
-            incoming.serve(&SERVE, move |_cx, _stream, link| {
-                give.send((link.clone(), poster)).unwrap();
-                Shown(alive.payload())
+            incoming.serve(&SERVE, move |_cx, stream, me| {
+                give.send((me.clone(), poster)).unwrap();
+                Shown(stream, alive.payload())
             });
         };
-        with_server("a_link", on(&backend), serve, move |addr| {
+        with_server("a_weak_handle", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
-            let (link, poster) = links.recv_timeout(LONG).unwrap();
-            let say = |_: &mut Shown, cx: &mut Cx, stream: &Stream| {
-                stream.write(cx, "from a thread").unwrap();
+            let (me, poster) = handles.recv_timeout(LONG).unwrap();
+            let say = |shown: &mut Shown, cx: &mut Cx| {
+                shown.0.write(cx, "from a thread").unwrap();
             };
-            link.try_post(&poster, say).unwrap();
+            me.upgrade().unwrap().try_post(&poster, say).unwrap();
             assert_eq!(client.exactly(13), b"from a thread");
-            assert!(!link.is_gone());
-            // Closed by another color, through the link.
-            let close = |_: &mut Shown, cx: &mut Cx, stream: &Stream| stream.close(cx);
-            link.try_post(&poster, close).unwrap();
+            assert!(me.upgrade().is_some());
+            // Closed by another color, through the handle.
+            let (color, its) = (Color::from(98), me.clone());
+            let close = move |cx: &mut Cx| its.post(cx, |shown, cx| shown.0.close(cx));
+            poster.try_post(color, close).unwrap();
             assert_eq!(client.rest(), b"");
             eventually("the session is dropped", || sessions.count() == 0);
-            eventually("the link knows", || link.is_gone());
-            let witness = posted.payload();
-            let never = move |_: &mut Shown, _: &mut Cx, _: &Stream| {
-                let _witness = &witness;
-                unreachable!()
+            eventually("the handle knows", || me.upgrade().is_none());
+            let (witness, (tell, told)) = (posted.payload(), channel());
+            let late = move |cx: &mut Cx| {
+                me.post(cx, move |_, _| {
+                    let _witness = &witness;
+                    unreachable!()
+                });
+                me.on(&ANSWER, |_, _| unreachable!()).post(cx);
+                tell.send(posted.count()).unwrap();
             };
-            link.try_post(&poster, never).unwrap();
-            assert_eq!(posted.count(), 0);
-            let never = |_: &mut Shown, _: &mut Cx, _: &Stream| unreachable!();
-            link.on(&ANSWER, never).try_post(&poster).unwrap();
+            poster.try_post(color, late).unwrap();
+            assert_eq!(told.recv_timeout(LONG), Ok(0));
         });
         assert_eq!(closures.count(), 0);
+    }
+}
+
+/// A strong handle keeps the session, whose stream then refuses what is written.
+#[test]
+fn a_strong_handle_reaches_the_session_after_the_end() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (give, handles) = channel();
+        let give = Mutex::new(give);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let session = incoming.serve(&SERVE, |_cx, stream, _me| Echoes(stream));
+            let give = give.lock().unwrap().clone();
+            give.send((session, cx.poster())).unwrap();
+        };
+        with_server("a_strong_handle", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            let (session, poster) = handles.recv_timeout(LONG).unwrap();
+            client.write_all(b"?").unwrap();
+            assert_eq!(client.exactly(1), b"?");
+            client.shutdown_write();
+            assert_eq!(client.rest(), b"");
+            let (tell, told) = channel();
+            let late = move |echoes: &mut Echoes, cx: &mut Cx| {
+                tell.send(echoes.0.write(cx, "late").unwrap_err().reason)
+                    .unwrap();
+            };
+            session.try_post(&poster, late).unwrap();
+            assert_eq!(told.recv_timeout(LONG), Ok(Reason::Closed));
+        });
     }
 }
 
@@ -333,28 +360,27 @@ fn a_link_keeps_nothing_alive_and_reaches_nobody_after_the_end() {
 /// hears of the end once, with the error.
 #[test]
 fn sending_that_fails_ends_a_session_that_is_paused() {
-    struct Paused(Sender<&'static str>);
+    struct Paused(Stream, Sender<&'static str>);
     impl Session for Paused {
-        fn data(&mut self, cx: &mut Cx, stream: &Stream, _: RecvBuf) -> Then {
-            stream.pause(cx).unwrap();
+        fn data(&mut self, cx: &mut Cx, _: RecvBuf) {
+            self.0.pause(cx).unwrap();
             // More than the kernel takes.
-            stream.write(cx, vec![1; 32 << 20]).unwrap();
-            self.0.send("paused").unwrap();
-            Then::Continue
+            self.0.write(cx, vec![1; 32 << 20]).unwrap();
+            self.1.send("paused").unwrap();
         }
-        fn drained(&mut self, _: &mut Cx, _: &Stream) -> Then {
+        fn drained(&mut self, _: &mut Cx) {
             unreachable!("nobody reads")
         }
-        fn end(&mut self, _: &mut Cx, _: &Stream, end: io::Result<()>) -> Then {
+        fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
             assert!(end.is_err());
-            self.0.send("end").unwrap();
-            // Whatever is returned.
-            Then::Continue
+            self.1.send("end").unwrap();
+            // It is closed all the same.
+            self.0.set_half_open(cx, true).unwrap();
         }
     }
     impl Drop for Paused {
         fn drop(&mut self) {
-            let _ = self.0.send("dropped");
+            let _ = self.1.send("dropped");
         }
     }
     for backend in common::backends() {
@@ -363,7 +389,7 @@ fn sending_that_fails_ends_a_session_that_is_paused() {
         let tell = Mutex::new(tell);
         let serve = move |_cx: &mut Cx, incoming: Incoming| {
             let tell = tell.lock().unwrap().clone();
-            incoming.serve(&SERVE, move |_cx, _stream, _link| Paused(tell));
+            incoming.serve(&SERVE, move |_cx, stream, _me| Paused(stream, tell));
         };
         with_server("sending_that_fails", on(&backend), serve, move |addr| {
             let mut client = Client::connect(&at, addr);
@@ -376,15 +402,47 @@ fn sending_that_fails_ends_a_session_that_is_paused() {
     }
 }
 
+/// It is not received from until it is resumed.
+#[test]
+fn a_session_that_is_opened_paused_is_given_nothing() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        let (give, handles) = channel();
+        let give = Mutex::new(give);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let session = incoming.serve(&SERVE, |cx, stream, _me| {
+                stream.pause(cx).unwrap();
+                stream.write(cx, "opened").unwrap();
+                Echoes(stream)
+            });
+            let give = give.lock().unwrap().clone();
+            give.send((session, cx.poster())).unwrap();
+        };
+        with_server("opened paused", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            let (session, poster) = handles.recv_timeout(LONG).unwrap();
+            assert_eq!(client.exactly(6), b"opened");
+            client.write_all(b"echo").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let resume = |echoes: &mut Echoes, cx: &mut Cx| {
+                echoes.0.write(cx, "first, ").unwrap();
+                echoes.0.resume(cx).unwrap();
+            };
+            session.try_post(&poster, resume).unwrap();
+            assert_eq!(client.exactly(11), b"first, echo");
+        });
+    }
+}
+
 /// `Cx::serve` gives each connection a color of its own, and the listener can be closed.
 #[test]
 fn each_connection_has_a_color_of_its_own() {
-    struct Colors;
+    struct Colors(Stream);
     impl Session for Colors {
-        fn data(&mut self, cx: &mut Cx, stream: &Stream, _: RecvBuf) -> Then {
+        fn data(&mut self, cx: &mut Cx, _: RecvBuf) {
             let color = format!("{}\n", cx.color());
-            stream.write(cx, color).unwrap();
-            Then::Close
+            self.0.write(cx, color).unwrap();
+            self.0.close(cx);
         }
     }
     for backend in all_backends() {
@@ -406,8 +464,10 @@ fn each_connection_has_a_color_of_its_own() {
             colors
         });
         let outcome = runtime.run(move |cx| {
-            let listener = cx.serve(any_port(), Acceptors::PerCore, &SERVE, |_, _, _| Colors);
-            let listener = listener.unwrap();
+            let open = |_: &mut Cx, stream: Stream, _: &_| Colors(stream);
+            let listener = cx
+                .serve(any_port(), Acceptors::PerCore, &SERVE, open)
+                .unwrap();
             tell.send(listener.local_addr()).unwrap();
             let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
             cx.timer(2 * LONG, never);
@@ -420,18 +480,52 @@ fn each_connection_has_a_color_of_its_own() {
     }
 }
 
-/// Elsewhere than in its color a stream is not served, and is closed.
+struct Echoes(Stream);
+
+impl Session for Echoes {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.0.write(cx, data).unwrap();
+    }
+}
+
+/// From another color, and from a thread: it is opened in its color, and posts through the handle
+/// come after that.
 #[test]
-fn a_stream_is_served_in_its_color_only() {
+fn a_stream_is_served_from_anywhere_in_its_color() {
+    fn serve(stream: Stream, post: impl FnOnce(mely::Colored<Echoes>)) {
+        let color = stream.color();
+        post(stream.serve(&SERVE, move |cx, stream, me| {
+            assert_eq!((cx.color(), cx.handler()), (color, "serve"));
+            assert_eq!(me.color(), color);
+            stream.write(cx, "opened, ").unwrap();
+            Echoes(stream)
+        }));
+    }
+    let greets = |echoes: &mut Echoes, cx: &mut Cx| {
+        assert_eq!((cx.color(), cx.handler()), (echoes.0.color(), "serve"));
+        echoes.0.write(cx, "posted").unwrap();
+    };
     for backend in all_backends() {
-        let at = backend.clone();
-        let serve = |cx: &mut Cx, incoming: Incoming| {
-            let stream = incoming.open_unique();
-            let refused = stream.serve(cx, &SERVE, |_, _, _| PanicsWhenDrained);
-            assert!(matches!(refused, Err(Reason::OtherColor { .. })));
-        };
-        with_server("in its color only", on(&backend), serve, move |addr| {
-            assert_eq!(Client::connect(&at, addr).rest(), b"");
-        });
+        for from_thread in [false, true] {
+            let at = backend.clone();
+            let accept = move |cx: &mut Cx, incoming: Incoming| {
+                let stream = incoming.open_unique();
+                if from_thread {
+                    let poster = cx.poster();
+                    let posts = move |session: mely::Colored<_>| {
+                        session.try_post(&poster, greets).unwrap();
+                    };
+                    std::thread::spawn(move || serve(stream, posts));
+                } else {
+                    serve(stream, |session| session.post(cx, greets));
+                }
+            };
+            with_server("from anywhere", on(&backend), accept, move |addr| {
+                let mut client = Client::connect(&at, addr);
+                assert_eq!(client.exactly(14), b"opened, posted");
+                client.write_all(b"echo").unwrap();
+                assert_eq!(client.exactly(4), b"echo");
+            });
+        }
     }
 }

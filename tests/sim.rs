@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::{child_passes, eventually};
 use mely::Post;
 use mely::Reason;
@@ -189,6 +190,7 @@ fn timers_take_no_time_to_wait_for() {
 /// A server and clients, some of them inside the runtime.
 fn echo(seed: u64) -> u64 {
     static ECHO: Handler = Handler::new("echo");
+    static CLIENT: Handler = Handler::new("client");
     let mut simulation = Runtime::builder()
         .cores(Cores::Count(3))
         .simulate(seed)
@@ -197,20 +199,16 @@ fn echo(seed: u64) -> u64 {
     let told = Arc::clone(&address);
     simulation
         .start(move |cx| {
-            let on_accept = Callback::anonymous_each(Color::from(1), |cx: &mut Cx, incoming| {
+            let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                let stream = incoming.open_unique();
-                cx.post(stream.color(), move |cx| {
-                    let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<_>| {
-                        // At the end receives are canceled.
-                        let Ok(data): Result<mely::net::RecvBuf, _> = data else {
-                            return;
-                        };
-                        stream.write(cx, data.to_vec()).unwrap();
+                let echo = |cx: &mut Cx, stream: &Stream, data: std::io::Result<_>| {
+                    // At the end receives are canceled.
+                    let Ok(Some(data)): Result<Option<mely::net::RecvBuf>, _> = data else {
+                        return;
                     };
-                    stream.on_data(cx, &ECHO, echo).unwrap();
-                    stream.detach(cx).unwrap();
-                });
+                    stream.write(cx, data.to_vec()).unwrap();
+                };
+                Calls::new(echo).serve(incoming.open_unique(), &ECHO);
             });
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
@@ -218,9 +216,9 @@ fn echo(seed: u64) -> u64 {
             listener.detach();
             // A connection of its own, which is there for as long as the runtime.
             let address = told.lock().unwrap().unwrap();
-            let connected = Callback::anonymous_value(Color::from(2), |cx: &mut Cx, incoming| {
+            let connected = Callback::anonymous_value(Color::from(2), |_: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
-                incoming.open(Color::from(2)).detach(cx).unwrap();
+                Calls::none().serve(incoming.open(Color::from(2)), &CLIENT);
             });
             cx.connect(address, connected).unwrap();
         })

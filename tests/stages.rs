@@ -8,9 +8,10 @@ use common::{Bound, LONG, backends};
 use futures::future::{Either, select};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use mely::aio::AsyncStream;
-use mely::net::{Acceptors, Backend, Incoming, Lines, Link, RecvBuf, Session, Stream, Then};
+use mely::net::{Acceptors, Backend, Incoming, Lines, RecvBuf, Session, Stream};
 use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::Step;
+use mely::state::WeakColored;
 use mely::task::with_cx;
 use mely::{Builder, Callback, Color, Cores, Cx, Handler, Poster, RunError, Runtime};
 use std::collections::HashSet;
@@ -29,7 +30,7 @@ static SERVE: Handler = Handler::new("serve");
 fn with_sessions<S, O, C, R>(builder: Builder, open: O, clients: C) -> (R, Result<(), RunError>)
 where
     S: Session,
-    O: Fn(&mut Cx, &Stream, &Link<S>) -> S + Send + Sync + 'static,
+    O: Fn(&mut Cx, Stream, &WeakColored<S>) -> S + Send + Sync + 'static,
     C: FnOnce(SocketAddr, &Poster) -> R + Send + 'static,
     R: Send + 'static,
 {
@@ -50,45 +51,46 @@ where
 /// A session of a broker. A client that sends `sub` gets all messages. Each other line is a message,
 /// which its sender is acknowledged after the subscriber's session was given it.
 struct Member {
+    stream: Stream,
     lines: Lines,
-    me: Link<Member>,
+    me: WeakColored<Member>,
     subscriber: Subscriber,
 }
 
-type Subscriber = Arc<Mutex<Option<Link<Member>>>>;
+type Subscriber = Arc<Mutex<Option<WeakColored<Member>>>>;
 
 impl Session for Member {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
         self.lines.push(&data);
         while let Some(line) = self.lines.next_line().unwrap() {
             let line = String::from_utf8(line.to_vec()).unwrap() + "\n";
             if line == "sub\n" {
                 *self.subscriber.lock().unwrap() = Some(self.me.clone());
-                stream.write(cx, "ok\n").unwrap();
+                self.stream.write(cx, "ok\n").unwrap();
                 continue;
             }
             let (publisher, subscriber) =
                 (self.me.clone(), self.subscriber.lock().unwrap().clone());
-            subscriber.unwrap().post(cx, move |_, cx, stream| {
-                if stream.write(cx, line.clone()).is_ok() {
-                    publisher.post(cx, move |_, cx, stream| {
-                        let _ = stream.write(cx, line);
+            subscriber.unwrap().post(cx, move |subscriber, cx| {
+                if subscriber.stream.write(cx, line.clone()).is_ok() {
+                    publisher.post(cx, move |publisher, cx| {
+                        let _ = publisher.stream.write(cx, line);
                     });
                 }
             });
         }
-        Then::Continue
     }
 }
 
 /// The open of a broker's sessions.
-fn broker() -> impl Fn(&mut Cx, &Stream, &Link<Member>) -> Member + Send + Sync + 'static {
+fn broker() -> impl Fn(&mut Cx, Stream, &WeakColored<Member>) -> Member + Send + Sync + 'static {
     let subscriber = Subscriber::default();
-    move |cx, stream, link| {
+    move |cx, stream, me| {
         stream.set_write_limit(cx, usize::MAX).unwrap();
         Member {
+            stream,
             lines: Lines::new(100),
-            me: link.clone(),
+            me: me.clone(),
             subscriber: Arc::clone(&subscriber),
         }
     }
@@ -242,33 +244,44 @@ fn a_simulated_broker_loses_nothing() {
 }
 
 /// Answers each line by the line, and says goodbye. Waits for the rest of a line, if it is to.
-struct Echo(Lines, bool);
+struct Echo {
+    stream: Stream,
+    lines: Lines,
+    waits: bool,
+}
 
 impl Echo {
-    fn open(_: &mut Cx, _: &Stream, _: &Link<Echo>) -> Echo {
-        Echo(Lines::new(100), true)
+    fn new(stream: Stream, waits: bool) -> Echo {
+        let lines = Lines::new(100);
+        Echo {
+            stream,
+            lines,
+            waits,
+        }
+    }
+
+    fn open(_: &mut Cx, stream: Stream, _: &WeakColored<Echo>) -> Echo {
+        Echo::new(stream, true)
     }
 }
 
 impl Session for Echo {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        self.0.push(&data);
-        while let Some(line) = self.0.next_line().unwrap() {
-            stream.write(cx, [line, b"\n"].concat()).unwrap();
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.lines.push(&data);
+        while let Some(line) = self.lines.next_line().unwrap() {
+            self.stream.write(cx, [line, b"\n"].concat()).unwrap();
         }
         // A half of one may be followed by the other half.
-        let is_under_way = self.1 && !self.0.rest().is_empty();
-        stream.set_under_way(cx, is_under_way).unwrap();
-        Then::Continue
+        let is_under_way = self.waits && !self.lines.rest().is_empty();
+        self.stream.set_under_way(cx, is_under_way).unwrap();
     }
 
-    fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
         let last = match end {
             Ok(()) => "end\n",
             Err(_) => "stop\n",
         };
-        stream.write(cx, last).unwrap();
-        Then::Close
+        self.stream.write(cx, last).unwrap();
     }
 }
 
@@ -336,18 +349,16 @@ fn what_is_under_way_is_finished() {
 }
 
 /// Does nothing with what comes after the first bytes.
-struct Pauses;
+struct Pauses(Stream);
 
 impl Session for Pauses {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        stream.pause(cx).unwrap();
-        stream.write(cx, data.to_vec()).unwrap();
-        Then::Continue
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.0.pause(cx).unwrap();
+        self.0.write(cx, data.to_vec()).unwrap();
     }
 
-    fn end(&mut self, cx: &mut Cx, stream: &Stream, _: io::Result<()>) -> Then {
-        stream.write(cx, "last").unwrap();
-        Then::Close
+    fn end(&mut self, cx: &mut Cx, _: io::Result<()>) {
+        self.0.write(cx, "last").unwrap();
     }
 }
 
@@ -375,7 +386,7 @@ fn a_connection_with_unread_input_is_not_reset() {
         let (at, limit) = (backend.clone(), Duration::from_millis(100));
         let builder = on(&backend).stage_limit(Stage::Receive, limit);
         let (builder, told) = told_of_limits(builder);
-        let open = |_: &mut Cx, _: &Stream, _: &Link<Pauses>| Pauses;
+        let open = |_: &mut Cx, stream: Stream, _: &_| Pauses(stream);
         let (rest, outcome) = with_sessions(builder, open, move |addr, poster| {
             let mut client = Client::connect(&at, addr);
             client.write_all(b"first").unwrap();
@@ -530,7 +541,7 @@ fn a_client_that_goes_on_sending_does_not_put_the_end_off() {
     let _bound = Bound::new("goes_on_sending");
     for backend in backends() {
         let (builder, told) = told_of_limits(on(&backend));
-        let open = |_: &mut Cx, _: &Stream, _: &Link<Echo>| Echo(Lines::new(100), false);
+        let open = |_: &mut Cx, stream: Stream, _: &_| Echo::new(stream, false);
         let (answers, outcome) = with_sessions(builder, open, move |addr, poster| {
             let client = TcpStream::connect(addr).unwrap();
             let mut writer = client.try_clone().unwrap();

@@ -5,6 +5,9 @@
 //! 50 ns for long enough to be taken for short, and then now and then, or each time, very much
 //! longer.
 
+mod common;
+
+use common::calls::Calls;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim;
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
@@ -141,16 +144,16 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
             .start(move |cx| {
                 let on_accept = Callback::anonymous_each(
                     Color::from(101),
-                    move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                    move |_: &mut Cx, incoming: io::Result<Incoming>| {
                         let stream = incoming.unwrap().open(Color::from(101));
                         let arrives = Arc::clone(&arrives);
-                        let read = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-                            if data.is_ok_and(|data| !data.is_end()) {
-                                arrives.lock().unwrap().push(cx.now());
-                            }
-                        };
-                        stream.on_data(cx, &READ, read).unwrap();
-                        stream.detach(cx).unwrap();
+                        let read =
+                            move |cx: &mut Cx, _: &Stream, data: io::Result<Option<RecvBuf>>| {
+                                if data.is_ok_and(|data| data.is_some()) {
+                                    arrives.lock().unwrap().push(cx.now());
+                                }
+                            };
+                        Calls::new(read).serve(stream, &READ);
                     },
                 );
                 let any = "127.0.0.1:0".parse().unwrap();

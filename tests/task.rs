@@ -618,7 +618,7 @@ fn wakes_are_accepted_at_the_limit_of_events() {
         cx.post(THERE, move |cx| {
             while cx.try_post(THERE, |_cx| ()).is_ok() {}
             assert!(matches!(
-                cx.try_spawn(HERE, async {}),
+                cx.poster().try_spawn(HERE, async {}),
                 Err(Rejected {
                     reason: Reason::Full,
                     ..
@@ -1167,14 +1167,14 @@ fn blocking_work_is_awaited() {
                 let panics = with_cx(|cx| cx.try_blocking::<(), _>(|| panic!("in the work")));
                 let panicked = panics.unwrap().await;
                 // Told before the thread is free.
-                while with_cx(|cx| cx.stats().blocking.running) > 0 {
+                while with_cx(|cx| cx.poster().stats().blocking.running) > 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
                 // One runs until it is told, one waits and is canceled, one is refused.
                 let (go, gate) = channel::<()>();
                 let wait = move || gate.recv().is_err();
                 let runs = with_cx(|cx| cx.try_blocking(wait)).unwrap();
-                while with_cx(|cx| cx.stats().blocking.running) == 0 {
+                while with_cx(|cx| cx.poster().stats().blocking.running) == 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
                 let drops = move || drop(payload);
@@ -1184,7 +1184,7 @@ fn blocking_work_is_awaited() {
                         waits.cancel_on_drop().await
                     })
                 });
-                while with_cx(|cx| cx.stats().blocking.queued) == 0 {
+                while with_cx(|cx| cx.poster().stats().blocking.queued) == 0 {
                     sleep(Duration::from_micros(100)).await;
                 }
                 let Err(refused) = with_cx(|cx| cx.try_blocking(|| 9)) else {
@@ -1193,7 +1193,7 @@ fn blocking_work_is_awaited() {
                 let back = (refused.value)();
                 waits.cancel();
                 assert_eq!(waits.await, Err(JoinError::Canceled));
-                assert_eq!(with_cx(|cx| cx.stats().blocking.queued), 0);
+                assert_eq!(with_cx(|cx| cx.poster().stats().blocking.queued), 0);
                 drop(go);
                 finish.finish((sum, panicked, runs.await, back));
             };

@@ -168,7 +168,7 @@ fn what_was_posted_before_in_one_of_the_colors_goes_first() {
         SHORT.on(here, move |cx| before.post(cx)).post(cx);
         SHORT.on(there, others_go_on).post(cx);
         if reads {
-            cx.read_all(states, move |_, cx| after(cx));
+            cx.read(states, move |_, cx| after(cx));
         } else {
             cx.with_all(states, move |_, cx| after(cx));
         }
@@ -209,7 +209,7 @@ fn each_of_many_states_costs_the_same() {
         cx.with_all(&states[..], |all, _cx| {
             (1..).zip(all).for_each(|(i, state)| *state += i);
         });
-        cx.read_all(states, move |all, _cx| {
+        cx.read(states, move |all, _cx| {
             finish.finish(all.into_iter().sum::<u64>())
         });
     });
@@ -283,11 +283,11 @@ fn each_way_to_give_states_gives_all_of_them() {
             cx.with_all(&states[..], move |all, _cx| slice(&values(all)));
             cx.with_all(states.clone(), move |all, _cx| vec(&values(all)));
             let (array, tuple, slice, vec) = (ran(), ran(), ran(), ran());
-            cx.read_all([&a, &b, &c], move |all, _cx| array(&all.map(|n| *n)));
-            cx.read_all((&a, &b, &c), move |(a, b, c), _cx| tuple(&[*a, *b, *c]));
+            cx.read([&a, &b, &c], move |all, _cx| array(&all.map(|n| *n)));
+            cx.read((&a, &b, &c), move |(a, b, c), _cx| tuple(&[*a, *b, *c]));
             let values = |all: Vec<&u64>| Vec::from_iter(all.into_iter().copied());
-            cx.read_all(&states[..], move |all, _cx| slice(&values(all)));
-            cx.read_all(states, move |all, _cx| vec(&values(all)));
+            cx.read(&states[..], move |all, _cx| slice(&values(all)));
+            cx.read(states, move |all, _cx| vec(&values(all)));
         })
         .unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 8);
@@ -391,14 +391,14 @@ fn a_context_refuses_what_cannot_be_and_says_where() {
         let a = Colored::new(cx, Color::from(1), 1);
         let (b, c) = (a.clone(), a.clone());
         cx.post(Color::from(2), move |cx| cx.with_all([&b, &b], |_, _cx| ()));
-        cx.post(Color::from(2), move |cx| cx.read_all([&c, &c], |_, _cx| ()));
+        cx.post(Color::from(2), move |cx| cx.read([&c, &c], |_, _cx| ()));
         a.post(cx, |_, _cx| panic!("poisons"));
         cx.post(a.color(), move |cx| {
             let refused = [
-                reason(cx.try_with_all([&a, &a], |_, _cx| ())),
-                reason(cx.try_read_all([&a, &a], |_, _cx| ())),
-                reason(cx.try_with_all([&a], |_, _cx| ())),
-                reason(cx.try_read_all([&a], |_, _cx| ())),
+                reason(cx.poster().try_with_all([&a, &a], |_, _cx| ())),
+                reason(cx.poster().try_read([&a, &a], |_, _cx| ())),
+                reason(cx.poster().try_with_all([&a], |_, _cx| ())),
+                reason(cx.poster().try_read([&a], |_, _cx| ())),
             ];
             finish.finish(refused);
         });
@@ -434,9 +434,9 @@ fn what_cannot_be_is_refused() {
         let (one, two, three, four) = (payload(), payload(), payload(), payload());
         let back = [
             reason(poster.try_with_all(&states[..], move |_, _cx| drop(one))),
-            reason(poster.try_read_all(&states[..], move |_, _cx| drop(two))),
+            reason(poster.try_read(&states[..], move |_, _cx| drop(two))),
             reason(poster.try_ask_all(&states[..], move |_, _cx| drop(three))),
-            reason(poster.try_ask_read_all(&states[..], move |_, _cx| drop(four))),
+            reason(poster.try_ask_read(&states[..], move |_, _cx| drop(four))),
         ];
         assert_eq!(back, [Some(why); 4]);
         assert_eq!(alive.count(), 0, "each closure came back");
@@ -473,7 +473,7 @@ fn at_the_limit_of_events_the_closure_comes_back() {
             let ran = Arc::new(AtomicU64::new(0));
             loop {
                 let (payload, ran) = (given.payload(), Arc::clone(&ran));
-                let posted = cx.try_with_all(&states[..], move |_, _cx| {
+                let posted = cx.poster().try_with_all(&states[..], move |_, _cx| {
                     let _payload = payload;
                     ran.fetch_add(1, Ordering::Relaxed);
                 });
@@ -587,12 +587,12 @@ fn each_has_a_name_and_a_time_of_its_own() {
                 .unwrap();
             // Of one color it is one event.
             cx.with_all([&a.via(&TRANSFER)], move |_, cx| third(cx));
-            cx.read_all([&a.via(&REPORT), &b], move |[a, b], cx| {
+            cx.read([&a.via(&REPORT), &b], move |[a, b], cx| {
                 assert_eq!((*a, *b), (10, 10));
                 fourth(cx);
             });
             let fifth = note();
-            by.try_read_all((&a.via(&REPORT), &b), move |_, cx| fifth(cx))
+            by.try_read((&a.via(&REPORT), &b), move |_, cx| fifth(cx))
                 .unwrap();
         })
         .unwrap();

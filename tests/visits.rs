@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{Client, with_server_and_poster};
 use common::{LONG, backends, cores};
 use mely::net::{Backend, Incoming, Stream};
@@ -24,22 +25,18 @@ fn with_server<C>(backend: &Backend, client: C)
 where
     C: FnOnce(SocketAddr, &Poster) + Send + 'static,
 {
-    let accept = |cx: &mut Cx, incoming: Incoming| {
-        let stream = incoming.open_unique();
-        cx.post(stream.color(), move |cx| echo(cx, stream));
-    };
+    let accept = |_: &mut Cx, incoming: Incoming| echo(incoming.open_unique());
     let builder = cores(2).backend(backend.clone());
     with_server_and_poster("cores that visit", builder, accept, client);
 }
 
-fn echo(cx: &mut Cx, stream: Stream) {
-    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<mely::net::RecvBuf>| {
-        if let Ok(data) = data {
+fn echo(stream: Stream) {
+    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<mely::net::RecvBuf>>| {
+        if let Ok(Some(data)) = data {
             stream.write(cx, data).unwrap();
         }
     };
-    stream.on_data(cx, &ECHO, answer).unwrap();
-    stream.detach(cx).unwrap();
+    Calls::new(answer).serve(stream, &ECHO);
 }
 
 /// What a handler does before it computes.

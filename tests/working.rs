@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::calls::Calls;
 use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
 use common::{Bound, cores, eventually};
 use mely::Post;
@@ -63,11 +64,11 @@ fn there_is_at_least_one_and_no_more_than_there_are() {
     runtime
         .run(|cx| {
             for number in [2, 1, 3, 3] {
-                cx.set_working_cores(number).unwrap();
-                assert_eq!(cx.working_cores(), number);
+                cx.poster().set_working_cores(number).unwrap();
+                assert_eq!(cx.poster().working_cores(), number);
             }
-            assert!(cx.set_working_cores(0).is_err());
-            assert_eq!((cx.working_cores(), cx.cores()), (3, 3));
+            assert!(cx.poster().set_working_cores(0).is_err());
+            assert_eq!((cx.poster().working_cores(), cx.cores()), (3, 3));
             cx.stop();
         })
         .unwrap();
@@ -271,7 +272,7 @@ fn a_run_ends_while_cores_are_retired() {
         let counted = Arc::clone(&ran);
         runtime
             .run(move |cx| {
-                cx.set_working_cores(working).unwrap();
+                cx.poster().set_working_cores(working).unwrap();
                 for value in 0..1_000 {
                     let ran = Arc::clone(&counted);
                     cx.post(Color::from(value), move |cx| {
@@ -364,17 +365,13 @@ fn timers_of_a_retired_core_fire() {
 }
 
 /// Echoes on a connection with a color of its own.
-fn echo(cx: &mut Cx, incoming: Incoming) {
-    let stream = incoming.open_unique();
-    cx.post(stream.color(), move |cx| {
-        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            if let Ok(data) = data {
-                stream.write(cx, data.to_vec()).unwrap();
-            }
-        };
-        stream.on_data(cx, &READ, answer).unwrap();
-        stream.detach(cx).unwrap();
-    });
+fn echo(_cx: &mut Cx, incoming: Incoming) {
+    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        if let Ok(Some(data)) = data {
+            stream.write(cx, data.to_vec()).unwrap();
+        }
+    };
+    Calls::new(answer).serve(incoming.open_unique(), &READ);
 }
 
 fn echoes(client: &mut Client, bytes: &[u8]) {
@@ -388,20 +385,16 @@ fn change(client: &mut Client, number: u8) {
 }
 
 /// Echoes, and has as many cores work as the first byte says.
-fn changer(cx: &mut Cx, incoming: Incoming) {
-    let stream = incoming.open_unique();
-    cx.post(stream.color(), move |cx| {
-        let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            if let Ok(data) = data {
-                if let Some(&number @ 1..=9) = data.first() {
-                    cx.set_working_cores(number.into()).unwrap();
-                }
-                stream.write(cx, data.to_vec()).unwrap();
+fn changer(_cx: &mut Cx, incoming: Incoming) {
+    let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
+        if let Ok(Some(data)) = data {
+            if let Some(&number @ 1..=9) = data.first() {
+                cx.poster().set_working_cores(number.into()).unwrap();
             }
-        };
-        stream.on_data(cx, &READ, answer).unwrap();
-        stream.detach(cx).unwrap();
-    });
+            stream.write(cx, data.to_vec()).unwrap();
+        }
+    };
+    Calls::new(answer).serve(incoming.open_unique(), &READ);
 }
 
 /// Connections stay at home on a core that is retired, and are served; those that come later are

@@ -112,7 +112,7 @@ async fn serve(stream: Stream, shards: &[Colored<Shard>]) -> io::Result<()> {
         return answered;
     }
     // The client does not read, and is not waited for.
-    with_cx(|cx| stream.abort(cx));
+    with_cx(|cx| stream.get_ref().abort(cx));
     Ok(())
 }
 

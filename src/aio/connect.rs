@@ -61,7 +61,8 @@ async fn connected(
         let (asked, handle) = Asked::new(&cx.worker_ref().inner);
         let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
             asked.run(cx, |cx| {
-                AsyncStream::open(cx, connection?).map_err(io::Error::other)
+                let stream = connection?.open(cx.color());
+                AsyncStream::new(cx, stream).map_err(io::Error::other)
             });
         };
         begin(cx, Callback::new(None, cx.color(), Box::new(connected)))?;

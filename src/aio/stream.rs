@@ -2,17 +2,16 @@
 
 use super::state::StreamState;
 use crate::in_color::InColor;
-use crate::net::{Incoming, Stream};
+use crate::net::Stream;
 use crate::rejected::Reason;
 use crate::sync::Arc;
 use crate::task::ambient::try_with_cx;
-use crate::{Color, Cx, Handler};
+use crate::{Cx, Handler};
 use futures_io::{AsyncRead, AsyncWrite};
 use rustix::io::Errno;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -55,8 +54,8 @@ pub struct AsyncStream {
 
 impl AsyncStream {
     /// Makes the stream of a connection, in the connection's color. It receives from now on,
-    /// instead of the connection's callbacks, which are dropped. From one that has had its last
-    /// `on_data` call, reads return the error `NotConnected`, or `ECANCELED` if the runtime is
+    /// instead of the connection's callbacks, which are dropped. From one whose
+    /// session was told the end, reads return the error `NotConnected`, or `ECANCELED` if the runtime is
     /// stopping.
     ///
     /// # Errors
@@ -93,41 +92,10 @@ impl AsyncStream {
         Ok(AsyncStream { stream, state })
     }
 
-    /// Makes the stream of a connection that has no color yet, in the color of the event that runs,
-    /// which is moved to the connection's home core.
-    ///
-    /// # Errors
-    /// [`Reason`](crate::Reason) if the connection is another runtime's, with which it is dropped
-    /// and closed.
-    pub fn open(cx: &mut Cx, incoming: Incoming) -> Result<AsyncStream, Reason> {
-        let stream = incoming.open(cx.color());
-        AsyncStream::new(cx, stream)
-    }
-
-    /// The connection's color.
-    pub fn color(&self) -> Color {
-        self.stream.color()
-    }
-
-    /// The core that receives for this connection.
-    pub fn home(&self) -> usize {
-        self.stream.home()
-    }
-
-    /// Who is at the other end.
-    ///
-    /// # Errors
-    /// As [`Stream::peer_addr`].
-    pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
-        self.stream.peer_addr(cx)
-    }
-
-    /// The address at this end.
-    ///
-    /// # Errors
-    /// As [`Stream::local_addr`].
-    pub fn local_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
-        self.stream.local_addr(cx)
+    /// The connection below: for its color and addresses, its limits and its end. What it writes
+    /// itself is sent in order with what is written here; it must not be paused or resumed.
+    pub fn get_ref(&self) -> &Stream {
+        &self.stream
     }
 
     /// Returns a future that is ready when a server should finish this connection: once the runtime
@@ -187,12 +155,6 @@ impl AsyncStream {
             });
             polled.unwrap_or(Poll::Ready(()))
         }))
-    }
-
-    /// Closes the connection at once. If queued bytes are lost by that, it is reset; see
-    /// [`Stream::abort`].
-    pub fn abort(&self, cx: &mut Cx) {
-        self.stream.abort(cx);
     }
 
     /// Calls `f` in a poll of the connection's color.

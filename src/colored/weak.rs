@@ -1,8 +1,9 @@
 //! Handles that do not keep the state.
 
 use super::{Colored, ColoredCell};
-use crate::Handler;
+use crate::callback::Callback;
 use crate::sync::{CountedArc, CountedWeak};
+use crate::{Color, Cx, Handler};
 use std::fmt;
 
 /// A handle to the state of a [`Colored`] that does not keep it: for caches, and for state that
@@ -45,6 +46,7 @@ use std::fmt;
 /// ```
 pub struct WeakColored<T: Send + 'static> {
     cell: CountedWeak<ColoredCell<T>>,
+    color: Color,
     handler: Option<&'static Handler>,
 }
 
@@ -53,6 +55,7 @@ impl<T: Send + 'static> Colored<T> {
     pub fn downgrade(&self) -> WeakColored<T> {
         WeakColored {
             cell: CountedArc::downgrade(&self.cell),
+            color: self.color(),
             handler: self.handler,
         }
     }
@@ -73,10 +76,89 @@ impl<T: Send + 'static> WeakColored<T> {
     }
 }
 
+impl<T: Send + 'static> WeakColored<T> {
+    /// The color of the state.
+    pub fn color(&self) -> Color {
+        self.color
+    }
+
+    /// Posts `f` as [`Colored::post`] does. If the state is gone, `f` is dropped at once.
+    ///
+    /// # Panics
+    /// As [`Colored::post`].
+    #[track_caller]
+    pub fn post<F>(&self, cx: &Cx, f: F)
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        if let Some(state) = self.upgrade() {
+            state.post(cx, f);
+        }
+    }
+
+    /// A callback as [`Colored::on`] makes it, which does not keep the state: if that is gone by
+    /// then, nothing is called. For timers of a state that keeps their handles.
+    pub fn on<F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx) + Send + 'static + use<T, F>>
+    where
+        F: FnOnce(&mut T, &mut Cx) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx| {
+            if let Some(state) = this.upgrade() {
+                state.lend(cx, f);
+            }
+        };
+        Callback::new(Some(handler), self.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers one result.
+    pub fn on_value<V, F>(
+        &self,
+        handler: &'static Handler,
+        f: F,
+    ) -> Callback<impl FnOnce(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnOnce(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx, value: V| {
+            if let Some(state) = this.upgrade() {
+                state.lend(cx, |state, cx| f(state, cx, value));
+            }
+        };
+        Callback::new(Some(handler), self.color, event)
+    }
+
+    /// Like [`on`](Self::on), for what delivers many results.
+    pub fn on_each<V, F>(
+        &self,
+        handler: &'static Handler,
+        mut f: F,
+    ) -> Callback<impl FnMut(&mut Cx, V) + Send + 'static + use<T, V, F>>
+    where
+        V: 'static,
+        F: FnMut(&mut T, &mut Cx, V) + Send + 'static,
+    {
+        let this = self.clone();
+        let event = move |cx: &mut Cx, value: V| {
+            if let Some(state) = this.upgrade() {
+                state.lend(cx, |state, cx| f(state, cx, value));
+            }
+        };
+        Callback::new(Some(handler), self.color, event)
+    }
+}
+
 impl<T: Send + 'static> Clone for WeakColored<T> {
     fn clone(&self) -> Self {
         WeakColored {
             cell: CountedWeak::clone(&self.cell),
+            color: self.color,
             handler: self.handler,
         }
     }

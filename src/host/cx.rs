@@ -15,7 +15,6 @@ use crate::rejected::{Reason, Rejected};
 use crate::sched::core::Core;
 use crate::sched::step::Host;
 use crate::shared::remote::wishes;
-use crate::shared::remote::working::set_working;
 use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
@@ -174,7 +173,7 @@ impl Cx {
         self.worker().publish();
     }
 
-    /// A poster, to take along or give to other threads.
+    /// A poster, to take along or give to other threads, and for all that it tells of the runtime.
     pub fn poster(&self) -> Poster {
         Poster::of(&self.worker_ref().inner)
     }
@@ -216,55 +215,6 @@ impl Cx {
     /// The number of cores of this runtime, whether they work or are retired.
     pub fn cores(&self) -> usize {
         self.worker_ref().core.shared.cores.len()
-    }
-
-    /// Has the first `cores` cores work, and retires the others; or has them work again.
-    ///
-    /// At first all cores work. Each core goes by this once the event that it is inside of is over,
-    /// and what it had posted is published; a core that sleeps is woken for it. Of several calls,
-    /// on whatever threads, the last one holds.
-    ///
-    /// A *retired* core runs no event of a color, and takes none from others: its colors go to the
-    /// cores that work, with all that is queued for them, and so does what is posted or placed
-    /// there from then on. No event is lost, none runs twice, and what is promised of their order
-    /// holds. Its thread sleeps. But a connection stays at home where it was accepted or connected,
-    /// and a timer where it was set: that core's thread receives and fires, for some microseconds a
-    /// time, and the events run elsewhere. New connections are accepted by cores that work, at
-    /// those listeners too that a retired core accepted for before.
-    ///
-    /// A core that works again takes part in stealing at once, and accepts for its listeners again.
-    /// Colors that were passed on do not come back by themselves.
-    ///
-    /// It costs some microseconds for each core, and a flag for each color that is passed on. An
-    /// event costs nothing more, whatever the number is.
-    ///
-    /// ```
-    /// use mely::{Color, Cores, Runtime};
-    ///
-    /// let builder = Runtime::builder().cores(Cores::Count(4)).oversubscribe(true);
-    /// builder.build()?.run(|cx| {
-    ///     cx.set_working_cores(1).expect("there are four");
-    ///     assert_eq!((cx.working_cores(), cx.cores()), (1, 4));
-    ///     assert!(cx.set_working_cores(5).is_err());
-    ///     cx.stop();
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime
-    /// has; nothing has changed then.
-    ///
-    /// libasync-smp and Mely assume that the number of processors stays as it is; scheduler
-    /// activations would be the way to follow it (USENIX 2003, section 3).
-    pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
-        set_working(&self.worker_ref().core.shared, cores)
-    }
-
-    /// How many cores work: those with the numbers below. See
-    /// [`set_working_cores`](Self::set_working_cores).
-    pub fn working_cores(&self) -> usize {
-        self.worker_ref().core.shared.working.count() as usize
     }
 
     /// Moves a color to a core, its queued events with it: as soon as its present core, or a thief,
@@ -329,21 +279,9 @@ impl Cx {
         self.worker().core.hurry(color);
     }
 
-    /// A color that nobody else has; it starts on this core.
+    /// A color that nobody else has; it starts on this core, unless it is [placed](Self::place).
     pub fn unique_color(&self) -> UniqueColor {
-        let core = self.core();
-        self.unique_color_on(core)
-    }
-
-    /// A color that nobody else has; it starts on `core`.
-    ///
-    /// # Panics
-    /// If there is no such core.
-    #[track_caller]
-    pub fn unique_color_on(&self, core: usize) -> UniqueColor {
-        let cores = self.cores();
-        assert!(core < cores, "core {core} of a runtime with {cores} cores");
-        UniqueColor::issue(&self.worker_ref().inner, core)
+        UniqueColor::issue(&self.worker_ref().inner, self.core())
     }
 
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
@@ -359,31 +297,6 @@ impl Cx {
     /// Whether the runtime has been asked to stop.
     pub fn stopping(&self) -> bool {
         self.worker_ref().inner.is_stopping()
-    }
-
-    /// The runtime's counters so far.
-    pub fn stats(&self) -> crate::host::stats::Stats {
-        self.worker_ref().inner.stats()
-    }
-
-    /// The colors in which the most events wait; see
-    /// [`Poster::deepest_colors`](crate::Poster::deepest_colors). Posts of this handler count once
-    /// they are published.
-    pub fn deepest_colors(&self, most: usize) -> Vec<crate::host::stats::ColorDepth> {
-        self.worker_ref().inner.deepest(most)
-    }
-
-    /// What the runtime has learned of each handler so far; see
-    /// [`Poster::profile`](crate::Poster::profile). It walks all
-    /// handlers.
-    pub fn profile(&self) -> crate::host::profile::Profile {
-        self.worker_ref().inner.profile()
-    }
-
-    /// Which event source each core runs on, and why.
-    #[cfg(not(loom))]
-    pub fn backends(&self) -> Vec<crate::io::Report> {
-        self.worker_ref().inner.backends()
     }
 }
 

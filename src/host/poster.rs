@@ -354,17 +354,52 @@ impl Poster {
         }
     }
 
-    /// Has the first `cores` cores work, and retires the others; see [`Cx::set_working_cores`].
-    /// Before the run it says how many work at first.
+    /// Has the first `cores` cores work, and retires the others; or has them work again.
+    ///
+    /// At first all cores work; called before the run, it says how many do at first. Each core goes by this once the event that it is inside of is over,
+    /// and what it had posted is published; a core that sleeps is woken for it. Of several calls,
+    /// on whatever threads, the last one holds.
+    ///
+    /// A *retired* core runs no event of a color, and takes none from others: its colors go to the
+    /// cores that work, with all that is queued for them, and so does what is posted or placed
+    /// there from then on. No event is lost, none runs twice, and what is promised of their order
+    /// holds. Its thread sleeps. But a connection stays at home where it was accepted or connected,
+    /// and a timer where it was set: that core's thread receives and fires, for some microseconds a
+    /// time, and the events run elsewhere. New connections are accepted by cores that work, at
+    /// those listeners too that a retired core accepted for before.
+    ///
+    /// A core that works again takes part in stealing at once, and accepts for its listeners again.
+    /// Colors that were passed on do not come back by themselves.
+    ///
+    /// It costs some microseconds for each core, and a flag for each color that is passed on. An
+    /// event costs nothing more, whatever the number is.
+    ///
+    /// ```
+    /// use mely::{Color, Cores, Runtime};
+    ///
+    /// let builder = Runtime::builder().cores(Cores::Count(4)).oversubscribe(true);
+    /// builder.build()?.run(|cx| {
+    ///     let poster = cx.poster();
+    ///     poster.set_working_cores(1).expect("there are four");
+    ///     assert_eq!((poster.working_cores(), cx.cores()), (1, 4));
+    ///     assert!(poster.set_working_cores(5).is_err());
+    ///     cx.stop();
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Reason::WorkingCores`](crate::Reason::WorkingCores) for none, or more than the runtime
-    /// has.
+    /// has; nothing has changed then.
+    ///
+    /// libasync-smp and Mely assume that the number of processors stays as it is; scheduler
+    /// activations would be the way to follow it (USENIX 2003, section 3).
     pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
         set_working(&self.inner.shared, cores)
     }
 
-    /// How many cores work; see [`Cx::set_working_cores`].
+    /// How many cores work: those with the numbers below. See
+    /// [`set_working_cores`](Self::set_working_cores).
     pub fn working_cores(&self) -> usize {
         self.inner.shared.working.count() as usize
     }
@@ -393,7 +428,7 @@ impl Poster {
     ///         cx.post(Color::from(7), |_cx| ());
     ///     }
     ///     cx.flush();
-    ///     let deepest = cx.deepest_colors(1)[0];
+    ///     let deepest = cx.poster().deepest_colors(1)[0];
     ///     assert_eq!((deepest.color, deepest.events), (Some(Color::from(7)), 1_000));
     ///     cx.stop();
     /// })?;

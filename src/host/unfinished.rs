@@ -122,7 +122,7 @@ pub enum Obstacle {
         behind: u64,
         /// How many holds of it are out.
         holds: u64,
-        /// By readers of a state ([`Colored::read`](crate::Colored::read)): the latest of them.
+        /// By readers of a state ([`Cx::read`](crate::Cx::read)): the latest of them.
         by_readers: bool,
     },
     /// A task waits to be woken.

@@ -1,6 +1,7 @@
 //! Bytes on their way out, owned by the operation until its completion gives them back.
 
 use super::RecvBuf;
+use bytes::{Buf, Bytes};
 use std::fmt;
 use std::ops::{Deref, Range};
 // The users' own, whatever the crate's own atomics are made of.
@@ -27,6 +28,7 @@ enum Repr {
         start: usize,
         end: usize,
     },
+    Bytes(Bytes),
     Owned(Vec<u8>),
     /// From `start` on.
     Received {
@@ -44,6 +46,7 @@ impl Clone for Repr {
                 start: *start,
                 end: *end,
             },
+            Repr::Bytes(bytes) => Repr::Bytes(bytes.clone()),
             Repr::Owned(bytes) => Repr::Owned(bytes.clone()),
             Repr::Received { buf, start } => Repr::Owned(buf[*start..].to_vec()),
         }
@@ -75,6 +78,7 @@ impl SendBuf {
         match &mut self.0 {
             Repr::Static(all) => *all = &all[bytes..],
             Repr::Shared { start, end, .. } => *start = (*start + bytes).min(*end),
+            Repr::Bytes(all) => all.advance(bytes),
             // Moves what is left; rare, for a peer that reads slower than we write.
             Repr::Owned(all) => drop(all.drain(..bytes)),
             Repr::Received { start, .. } => *start += bytes,
@@ -94,13 +98,13 @@ impl SendBuf {
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.0 {
             Repr::Owned(bytes) => Some(bytes),
-            Repr::Static(_) | Repr::Shared { .. } | Repr::Received { .. } => None,
+            Repr::Static(_) | Repr::Shared { .. } | Repr::Bytes(_) | Repr::Received { .. } => None,
         }
     }
 }
 
-/// The address of the bytes does not change when the `SendBuf` is moved: none of the four forms
-/// keeps them inline. The ring backend relies on that while the kernel reads them.
+/// The address of the bytes does not change when the `SendBuf` is moved: none of the five forms
+/// keeps them inline ([`Bytes::from_owner`] boxes its owner). The ring backend relies on that while the kernel reads them.
 impl Deref for SendBuf {
     type Target = [u8];
 
@@ -108,6 +112,7 @@ impl Deref for SendBuf {
         match &self.0 {
             Repr::Static(bytes) => bytes,
             Repr::Shared { bytes, start, end } => &bytes[*start..*end],
+            Repr::Bytes(bytes) => bytes,
             Repr::Owned(bytes) => bytes,
             Repr::Received { buf, start } => &buf[*start..],
         }
@@ -167,6 +172,21 @@ impl From<Arc<[u8]>> for SendBuf {
     }
 }
 
+/// Without a copy.
+impl From<Bytes> for SendBuf {
+    fn from(bytes: Bytes) -> SendBuf {
+        SendBuf(Repr::Bytes(bytes))
+    }
+}
+
+/// Without a copy: until the last clone and slice is dropped, the core that received it has one
+/// buffer fewer to receive into.
+impl From<RecvBuf> for Bytes {
+    fn from(buf: RecvBuf) -> Bytes {
+        Bytes::from_owner(buf)
+    }
+}
+
 /// Without a copy: see [`SendBuf`] for what that costs.
 impl From<RecvBuf> for SendBuf {
     fn from(buf: RecvBuf) -> SendBuf {
@@ -179,6 +199,7 @@ impl fmt::Debug for SendBuf {
         let form = match &self.0 {
             Repr::Static(_) => "static",
             Repr::Shared { .. } => "shared",
+            Repr::Bytes(_) => "bytes",
             Repr::Owned(_) => "owned",
             Repr::Received { .. } => "received",
         };
@@ -193,8 +214,9 @@ mod tests {
     #[test]
     fn what_is_skipped_is_gone_in_every_form() {
         let whole: Arc<[u8]> = (*b"-hello-").into();
-        let forms: [SendBuf; 3] = [
+        let forms: [SendBuf; 4] = [
             "hello".into(),
+            Bytes::from(b"-hello".to_vec()).slice(1..).into(),
             SendBuf::shared(whole, 1..6),
             b"hello".to_vec().into(),
         ];
@@ -209,13 +231,14 @@ mod tests {
     #[test]
     fn it_is_made_from_what_is_at_hand() {
         let shared: Arc<[u8]> = (*b"hello").into();
-        let forms: [SendBuf; 6] = [
+        let forms: [SendBuf; 7] = [
             b"hello".into(),
             (&b"hello"[..]).into(),
             "hello".into(),
             "hello".to_owned().into(),
             b"hello".to_vec().into(),
             shared.into(),
+            Bytes::from_static(b"hello").into(),
         ];
         for (form, buf) in forms.into_iter().enumerate() {
             assert_eq!(&*buf, b"hello", "{form}");

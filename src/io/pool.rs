@@ -109,7 +109,7 @@ impl RecvBuf {
     }
 
     /// Whether this says that the peer will send no more.
-    pub fn is_end(&self) -> bool {
+    pub(crate) fn is_end(&self) -> bool {
         self.len == 0
     }
 }

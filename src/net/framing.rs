@@ -3,7 +3,6 @@
 //! Bytes come in pieces that say nothing about where a message ends. These types collect the pieces
 //! and give back whole messages. They know no connection: bytes in, messages out.
 
-use std::fmt;
 use std::io;
 
 /// Cuts received bytes into lines.
@@ -23,7 +22,7 @@ use std::io;
 /// lines.push(&[b'x'; 81]);
 /// let too_long = lines.next_line().unwrap_err();
 /// assert_eq!(too_long.to_string(), "a line is longer than the limit of 80 bytes");
-/// # Ok::<(), mely::net::TooLong>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lines {
@@ -51,9 +50,9 @@ impl Lines {
     /// Takes the next whole line, or none until more is pushed.
     ///
     /// # Errors
-    /// [`TooLong`], also of a line whose end has not come. It is told again each time: where the
-    /// next line begins is not known.
-    pub fn next_line(&mut self) -> Result<Option<&[u8]>, TooLong> {
+    /// `InvalidData` if a line is too long, also one whose end has not come. It is told again each
+    /// time: where the next line begins is not known.
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         let unread = self.unread.bytes();
         let found = unread[self.searched..]
             .iter()
@@ -63,10 +62,7 @@ impl Lines {
         // Also of an unfinished one: the carriage return may belong to the line's end.
         let line_bytes = line.strip_suffix(b"\r").unwrap_or(line).len();
         if line_bytes > self.line_bytes_max {
-            return Err(TooLong {
-                what: Message::Line,
-                bytes_max: self.line_bytes_max,
-            });
+            return Err(too_long("a line", self.line_bytes_max));
         }
         if found.is_none() {
             self.searched = end;
@@ -106,7 +102,7 @@ impl Lines {
 /// let too_long = frames.next_frame().unwrap_err();
 /// let told = "a frame of 65535 bytes is longer than the limit of 1000 bytes";
 /// assert_eq!(too_long.to_string(), told);
-/// # Ok::<(), mely::net::TooLong>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct LengthPrefixed {
@@ -158,8 +154,9 @@ impl LengthPrefixed {
     /// Takes the next whole frame, or none until more is pushed.
     ///
     /// # Errors
-    /// [`TooLong`] as soon as the length is there. It is told again each time.
-    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, TooLong> {
+    /// `InvalidData` if a frame is too long, as soon as the length is there. It is told again each
+    /// time.
+    pub fn next_frame(&mut self) -> io::Result<Option<&[u8]>> {
         let Some(prefix) = self.unread.bytes().get(..self.prefix_bytes) else {
             self.unread.forget_taken();
             return Ok(None);
@@ -189,9 +186,9 @@ impl LengthPrefixed {
     /// Appends a frame to `out`, behind its length.
     ///
     /// # Errors
-    /// [`TooLong`] if the frame is longer than the limit, or than its length can say; then nothing
-    /// is appended.
-    pub fn prefix(&self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
+    /// `InvalidData` if the frame is longer than the limit, or than its length can say; then
+    /// nothing is appended.
+    pub fn prefix(&self, frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let length = frame.len() as u64;
         if self.admitted(length).is_none() {
             return Err(self.too_long(length));
@@ -216,11 +213,8 @@ impl LengthPrefixed {
         (bytes <= self.bytes_max()).then_some(bytes)
     }
 
-    fn too_long(&self, length: u64) -> TooLong {
-        TooLong {
-            what: Message::Frame(length),
-            bytes_max: self.bytes_max(),
-        }
+    fn too_long(&self, length: u64) -> io::Error {
+        too_long(&format!("a frame of {length} bytes"), self.bytes_max())
     }
 }
 
@@ -262,43 +256,10 @@ impl Unread {
     }
 }
 
-/// A line or a frame is longer than the limit that was set for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
-    what: Message,
-    bytes_max: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
-    Line,
-    /// Of this length.
-    Frame(u64),
-}
-
-impl TooLong {
-    /// The limit, in bytes.
-    pub fn bytes_max(&self) -> usize {
-        self.bytes_max
-    }
-}
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.what {
-            Message::Line => f.write_str("a line is"),
-            Message::Frame(length) => write!(f, "a frame of {length} bytes is"),
-        }?;
-        write!(f, " longer than the limit of {} bytes", self.bytes_max)
-    }
-}
-
-impl std::error::Error for TooLong {}
-
-impl From<TooLong> for io::Error {
-    fn from(error: TooLong) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, error)
-    }
+/// What is told of a message that is longer than its limit.
+fn too_long(message: &str, bytes_max: usize) -> io::Error {
+    let text = format!("{message} is longer than the limit of {bytes_max} bytes");
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 #[cfg(test)]
@@ -311,13 +272,13 @@ mod tests {
         const LONG: usize = 1 << 20;
         let mut lines = Lines::new(LONG);
         lines.push(&[b'x'; LONG]);
-        assert_eq!(lines.next_line(), Ok(None));
+        assert_eq!(lines.next_line().unwrap(), None);
         lines.push(b"\nbegun");
         assert_eq!(lines.next_line().unwrap().map(<[u8]>::len), Some(LONG));
-        assert_eq!(lines.next_line(), Ok(None));
+        assert_eq!(lines.next_line().unwrap(), None);
         assert!(lines.unread.bytes.capacity() <= KEPT_BYTES);
         lines.push(b"\n");
-        assert_eq!(lines.next_line(), Ok(Some(&b"begun"[..])));
+        assert_eq!(lines.next_line().unwrap(), Some(&b"begun"[..]));
         let mut frames = LengthPrefixed::big_endian(4, LONG);
         let mut sent = Vec::new();
         frames.prefix(&[7; LONG], &mut sent).unwrap();
@@ -325,10 +286,10 @@ mod tests {
             frames.push(&sent);
             frames.push(begun);
             assert_eq!(frames.next_frame().unwrap().map(<[u8]>::len), Some(LONG));
-            assert_eq!(frames.next_frame(), Ok(None));
+            assert_eq!(frames.next_frame().unwrap(), None);
             assert!(frames.unread.bytes.capacity() <= KEPT_BYTES);
         }
         frames.push(b"i");
-        assert_eq!(frames.next_frame(), Ok(Some(&b"hi"[..])));
+        assert_eq!(frames.next_frame().unwrap(), Some(&b"hi"[..]));
     }
 }

@@ -12,68 +12,8 @@
 //! handler's that blocks may end with EINTR.) A core receives at most [`AHEAD_BYTES_MAX`] more of a
 //! connection than its color has taken up.
 //!
-//! An echo server, and a client of it:
-//!
-//! ```
-//! use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
-//! use mely::runtime::Finish;
-//! use mely::{Color, Cx, Handler, Runtime};
-//! use std::io;
-//! static ACCEPT: Handler = Handler::new("accept");
-//! static ECHO: Handler = Handler::new("echo");
-//! static CLIENT: Handler = Handler::new("client");
-//!
-//! fn serve(cx: &mut Cx, connection: io::Result<Incoming>) {
-//!     let Ok(connection) = connection else { return };
-//!     let stream = connection.open_unique();
-//!     cx.post(stream.color(), move |cx| {
-//!         // Refused only outside the stream's color, as all its calls.
-//!         let _ = stream.on_data(cx, &ECHO, |cx, stream, data| {
-//!             if let Ok(data) = data {
-//!                 let _ = stream.write(cx, data);
-//!             }
-//!         });
-//!         // From here on the connection is its own: closed when the peer has closed.
-//!         let _ = stream.detach(cx);
-//!     });
-//! }
-//!
-//! type Answer = io::Result<Vec<u8>>;
-//!
-//! fn ask(cx: &mut Cx, connection: io::Result<Incoming>, finish: Finish<Answer>) {
-//!     let stream = match connection {
-//!         Ok(connection) => connection.open(cx.color()),
-//!         Err(error) => return finish.finish(Err(error)),
-//!     };
-//!     let _ = stream.write(cx, "hello");
-//!     let _ = stream.on_data(cx, &CLIENT, move |cx, stream, data| {
-//!         finish.finish(data.map(|data| data.to_vec()));
-//!         stream.close(cx);
-//!     });
-//!     let _ = stream.detach(cx);
-//! }
-//!
-//! fn start(cx: &mut Cx, finish: &Finish<Answer>) -> io::Result<()> {
-//!     let addr = ([127, 0, 0, 1], 0).into();
-//!     let on_accept = ACCEPT.on_each(Color::from(1), serve);
-//!     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
-//!     let addr = listener.local_addr();
-//!     listener.detach();
-//!     let finish = finish.clone();
-//!     let on_connected = CLIENT.on_value(Color::from(2), |cx, connection| {
-//!         ask(cx, connection, finish);
-//!     });
-//!     cx.connect(addr, on_connected)
-//! }
-//!
-//! let answer = Runtime::builder().build()?.run_until(|cx, finish| {
-//!     if let Err(error) = start(cx, &finish) {
-//!         finish.finish(Err(error));
-//!     }
-//! })?;
-//! assert_eq!(answer?, b"hello");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! Two ways to serve a connection: a [`Session`], which is called, and an
+//! [`AsyncStream`](crate::aio::AsyncStream), from which a task reads.
 
 mod confined;
 mod conn;
@@ -89,10 +29,10 @@ mod stream;
 mod timer;
 
 pub use self::conn::AHEAD_BYTES_MAX;
-pub use self::framing::{LengthPrefixed, Lines, TooLong};
+pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
 pub use self::pipe::PIPE_BYTES_MAX;
-pub use self::session::{Link, Session, Then};
+pub use self::session::Session;
 pub use self::stream::{Incoming, Stream};
 pub use self::timer::Timer;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};

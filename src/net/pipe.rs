@@ -190,7 +190,8 @@ impl Pipe {
         stream.on_data(cx, &PIPE, move |cx, stream, received| {
             this.received(cx, side, stream, received);
         })?;
-        stream.detach(cx)
+        stream.disown();
+        Ok(())
     }
 
     /// Bytes, the end of the stream or an error have come for this end.
@@ -219,7 +220,6 @@ impl Pipe {
             Err(error) if !is_canceled(&error) => self.finish(cx, side, Err(error)),
             end => {
                 // It is still sent to, and the pipe closes it.
-                stream.conn.stay_open(cx);
                 self.state(cx, side).canceled = end.is_err();
                 self.at(cx, to, move |pipe, cx| {
                     let _ = pipe.end(to).stream.shutdown_write(cx);
@@ -347,17 +347,16 @@ impl Stream {
     /// that the kernel has taken: for `other`, and for this stream.
     ///
     /// The streams may be of different colors, and run on different cores. From now on both live on
-    /// their own: their callbacks are replaced, and what was received and not given to a callback
+    /// their own: their sessions are dropped, and what was received and not given to a session
     /// yet is sent first; so is, on each, what was written before. `other` is taken over by an
     /// event of its color, which is posted now.
     ///
     /// **Order.** Bytes are sent in the order in which they came, and none is lost or doubled.
     ///
     /// **Back-pressure.** Bytes that were received on one and not yet taken by the kernel for the
-    /// other count against a limit, [`PIPE_BYTES_MAX`] in each direction; with
-    /// [`pipe_to_within`](Self::pipe_to_within) another one. However few come at once, they count
-    /// for 4 KiB. At the limit receiving pauses, and with half of that it goes on. What the pause
-    /// comes too late for is at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX). So each direction
+    /// other count against `bytes_max` in each direction (at least one, [`PIPE_BYTES_MAX`] as a
+    /// rule). However few come at once, they count for 4 KiB. At the limit receiving pauses, and
+    /// with half of that it goes on. What the pause comes too late for is at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX). So each direction
     /// of a pipe holds no more bytes than the limit and that, whoever does not read. Bytes that the
     /// kernel takes at once are not copied.
     ///
@@ -385,7 +384,7 @@ impl Stream {
     /// with it both connections are closed, and `done` is dropped.
     ///
     /// ```
-    /// use mely::net::{Acceptors, Incoming};
+    /// use mely::net::{Acceptors, Incoming, PIPE_BYTES_MAX};
     /// use mely::{Color, Cx, Handler, Runtime};
     /// use std::io::{self, Read, Write};
     /// use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -404,7 +403,7 @@ impl Stream {
     ///     let connected = move |cx: &mut Cx, target: io::Result<Incoming>| {
     ///         if let Ok(target) = target {
     ///             // Not refused: this is the client's color.
-    ///             let _ = client.pipe_to(cx, target.open(color), done);
+    ///             let _ = client.pipe_to(cx, target.open(color), PIPE_BYTES_MAX, done);
     ///         }
     ///     };
     ///     cx.connect(target, CONNECTED.on_value(color, connected))
@@ -444,23 +443,11 @@ impl Stream {
     /// assert_eq!(client.join().unwrap()?, "hello!");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pipe_to<F>(self, cx: &mut Cx, other: Stream, done: Callback<F>) -> Result<(), Reason>
-    where
-        F: FnOnce(&mut Cx, io::Result<(u64, u64)>) + Send + 'static,
-    {
-        self.pipe_to_within(cx, other, PIPE_BYTES_MAX, done)
-    }
-
-    /// Like [`pipe_to`](Self::pipe_to), with this limit of bytes for each direction. The limit is
-    /// at least one: with less than a piece, each piece waits until the one before it was sent.
-    ///
-    /// # Errors
-    /// As [`pipe_to`](Self::pipe_to).
-    pub fn pipe_to_within<F>(
+    pub fn pipe_to<F>(
         self,
         cx: &mut Cx,
         other: Stream,
-        limit_bytes: usize,
+        bytes_max: usize,
         done: Callback<F>,
     ) -> Result<(), Reason>
     where
@@ -489,7 +476,7 @@ impl Stream {
         let pipe = Arc::new(Pipe {
             this: end(&self, Some(Box::new(tell))),
             other: end(&other, None),
-            limit: limit_bytes.max(1),
+            limit: bytes_max.max(1),
             half_over: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });

@@ -1,8 +1,8 @@
 //! What has callbacks of the user's, for as long as it lives: connections by their home core, and
 //! listeners. And connections that have no color yet, whose descriptors the end closes as well.
 //!
-//! A callback mostly holds the very state that owns what calls it: a session has its stream, and
-//! the stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
+//! A callback holds the very state that owns what calls it: a session has its stream, and the
+//! stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
 //! callback is dropped after its last call, and when the runtime is gone all that are left are
 //! dropped from here.
 
@@ -142,7 +142,7 @@ mod tests {
     use super::Registry;
     use crate::Post;
     use crate::net::tests::{listening, settle};
-    use crate::net::{Acceptors, Incoming, RecvBuf, Stream};
+    use crate::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
     use std::io;
@@ -152,6 +152,12 @@ mod tests {
     use std::sync::{Arc, Weak};
 
     static READ: Handler = Handler::new("read");
+
+    struct Reads(#[expect(dead_code, reason = "owned")] Stream);
+
+    impl Session for Reads {
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {}
+    }
 
     /// Connections and listeners that are gone leave nothing behind, however long the runtime
     /// lives.
@@ -165,13 +171,8 @@ mod tests {
         let poster = simulation.poster();
         simulation
             .start(move |cx| {
-                let serve = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                    let stream = incoming.unwrap().open_unique();
-                    cx.post(stream.color(), move |cx| {
-                        let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| ();
-                        stream.on_data(cx, &READ, read).unwrap();
-                        stream.detach(cx).unwrap();
-                    });
+                let serve = |_: &mut Cx, incoming: io::Result<Incoming>| {
+                    incoming.unwrap().serve(&READ, |_, stream, _| Reads(stream));
                 };
                 let any = "127.0.0.1:0".parse().unwrap();
                 let mut on_any = || {

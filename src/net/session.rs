@@ -1,54 +1,42 @@
-//! Sessions: a connection, and what is known of it, as one value.
+//! Sessions: a connection, and what is known of it, as one state.
 //!
-//! A *session* is the state of one connection. The state is in a cell of the connection's color
-//! ([`Served`]), and the cell is held by the connection's two callbacks and by nobody else: a
-//! [`Link`] holds it weakly, and the session is given its stream and owns none. So nothing leads
-//! from the session back to the connection, and the state is dropped, in its color, with the
-//! callbacks.
+//! A *session* is a [`Colored`] state of the connection's color that owns the connection's
+//! [`Stream`]. The connection's two callbacks have handles to the session ([`Served`]), and so each
+//! leads to the other. That ring ends with the connection: its callbacks are dropped after their
+//! last call, when it is closed, and when the runtime is dropped. Everybody else should have weak
+//! handles.
 
-mod link;
-
-pub use self::link::Link;
-use super::conn::{ColorHalf, Phase};
-use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, is_canceled};
-use crate::host::panics::LateDrop;
+use super::conn::{ColorHalf, Conn, Phase};
+use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, ending, is_canceled};
+use crate::colored::OnPoison;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
-use crate::{Cx, Handler, Reason};
+use crate::state::WeakColored;
+use crate::{Colored, Cx, Handler};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What accepted connections are handed over under.
 static ACCEPTED: Handler = Handler::new("mely: accepted");
 
-/// What becomes of a connection after a call of its [`Session`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "a session returns it"]
-pub enum Then {
-    /// The connection goes on.
-    #[default]
-    Continue,
-    /// The connection is closed after what is queued has been sent; see [`Stream::close`].
-    Close,
-    /// The connection is closed at once, and what is queued is lost; see [`Stream::abort`].
-    Abort,
-}
-
-/// The state of one connection, with what is done when something happens to the connection.
+/// The state of one connection: it owns the connection's stream, and says what is done when
+/// something happens to the connection.
 ///
-/// A session is served by [`Cx::serve`], [`Incoming::serve`] or [`Stream::serve`]. All its methods
-/// are called in the connection's color and under the handler that `serve` was given: one at a
-/// time, in the order in which things happened. In them no call of the stream is
-/// [`Reason`](crate::Reason).
+/// A session is served by [`Cx::serve`], [`Incoming::serve`] or [`Stream::serve`], and is then a
+/// [`Colored`] state of the connection's color. All its methods are called there, under the handler
+/// that `serve` was given: one at a time, in the order in which things happened. In them no call of
+/// the stream is refused with [`Reason::OtherColor`](crate::Reason::OtherColor).
 ///
-/// **The end.** [`end`](Self::end) is called at most once, and no [`data`](Self::data) after it.
-/// When the connection is over, the session is dropped, in the color: after a method has returned
-/// [`Then::Close`] and what was queued has been sent; after [`Then::Abort`]; after the stream was
-/// closed by anybody. Between a close and the drop no method is called. If the peer does not read,
-/// a close lasts until somebody calls [`Link::abort`], or for the stream's
-/// [idle timeout](Stream::set_idle_timeout). A session that has something to do at its
-/// end in any case does it in its `Drop`.
+/// **Handles.** `serve` gives `open` a weak handle, by which others post to the session, ask it and
+/// set timers for it. What the session keeps of itself should be that one, since with a `Colored`
+/// the session is never dropped.
+///
+/// **The end.** When the session closes its stream (or drops it), what is queued is sent, and the
+/// connection is closed; then no method is called any more. If the peer does not read, that lasts
+/// until [`Stream::abort`], or for the stream's [idle timeout](Stream::set_idle_timeout). When the
+/// connection is over, its handle to the session is dropped, and with the last handle the session,
+/// in its color. A session that has something to do at its end in any case does it in its `Drop`.
 ///
 /// Sessions that are left when the run has ended are dropped with the runtime. No color runs then:
 /// such a `Drop` is in no event, and on the thread that drops the runtime.
@@ -57,96 +45,79 @@ pub enum Then {
 /// peer's stream come, but for what was received before. A stop is told all the same. If sending
 /// fails, the pause is over: what has arrived comes, and then the error.
 ///
-/// **Panics.** If a method panics, the session is dropped and its connection is reset: its peer
-/// does not take a part for the whole. Others go on, unless panics end the run
-/// ([`OnPanic`](crate::runtime::OnPanic)).
+/// **Panics.** If an event panics while it has the session, the state is
+/// [poisoned](Colored#poison), and the connection is reset: its peer does not take a part for the
+/// whole. Others go on, unless panics end the run ([`OnPanic`](crate::runtime::OnPanic)).
 ///
 /// ```
-/// use mely::net::{RecvBuf, Session, Stream, Then};
+/// use mely::net::{RecvBuf, Session, Stream};
 /// use mely::Cx;
 ///
 /// /// Counts what a client sends, and tells the client at the end.
-/// struct Count(u64);
+/// struct Count {
+///     stream: Stream,
+///     bytes: u64,
+/// }
 ///
 /// impl Session for Count {
-///     fn data(&mut self, _cx: &mut Cx, _stream: &Stream, data: RecvBuf) -> Then {
-///         self.0 += data.len() as u64;
-///         Then::Continue
+///     fn data(&mut self, _cx: &mut Cx, data: RecvBuf) {
+///         self.bytes += data.len() as u64;
 ///     }
 ///
-///     fn end(&mut self, cx: &mut Cx, stream: &Stream, end: std::io::Result<()>) -> Then {
+///     fn end(&mut self, cx: &mut Cx, end: std::io::Result<()>) {
 ///         if end.is_ok() {
-///             let _ = stream.write(cx, self.0.to_string());
+///             // The connection is closed after this.
+///             let _ = self.stream.write(cx, self.bytes.to_string());
 ///         }
-///         Then::Close // After the answer.
 ///     }
 /// }
 /// ```
-pub trait Session: Send + 'static {
+pub trait Session: Send + Sized + 'static {
     /// Bytes have come: at least one, in the order in which the peer sent them. After
     /// [`Stream::pause`] at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX) bytes still come.
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then;
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf);
 
     /// Everything that was written has left. What [`Stream::write_now`] says at once is not said
     /// again.
-    fn drained(&mut self, cx: &mut Cx, stream: &Stream) -> Then {
-        let _ = (cx, stream);
-        Then::Continue
+    fn drained(&mut self, cx: &mut Cx) {
+        let _ = cx;
     }
 
-    /// Nothing more will come.
+    /// Nothing more will come; called at most once. After it the stream is closed as by
+    /// [`Stream::close`], unless it may be [half-open](Stream::set_half_open).
     ///
-    /// - `Ok`: the peer has sent the end of its stream. The peer may still read: with
-    ///   [`Then::Continue`] the connection stays open for answers that are yet to be written, until
-    ///   [`drained`](Self::drained) returns [`Then::Close`] or somebody closes the stream. Nobody
-    ///   else does. With [`Then::Close`], which this method returns if it is not implemented, what
-    ///   was written is sent, and then the connection is closed.
-    /// - `ECANCELED`: the runtime was asked to stop. What is returned means the same. The run then
-    ///   waits for the connection, up to the builder's drain deadline: with [`Then::Close`] also
-    ///   for a peer that does not read.
+    /// - `Ok`: the peer has sent the end of its stream. The peer may still read.
+    /// - `ECANCELED`: the runtime was asked to stop. The run waits for the connection, up to the
+    ///   builder's drain deadline, also for a peer that does not read.
     /// - Any other error: receiving or sending has failed, or the peer has done nothing for the
-    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). [`Then::Continue`] then
-    ///   means [`Then::Close`]. If it was sending, what had arrived was given to
-    ///   [`data`](Self::data) first.
+    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). Then it is closed in any
+    ///   case. If it was sending, what had arrived was given to [`data`](Self::data) first.
     ///
-    /// If sending fails after this call, the connection is closed and the session dropped.
-    fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
-        let _ = (cx, stream, end);
-        Then::Close
+    /// If sending fails after this call, the connection is closed.
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        let _ = (cx, end);
     }
 }
 
-/// A session in the color of its connection.
-struct Served<S>(InColor<Seat<S>>);
-
-struct Seat<S> {
-    /// None while it is lent, before it is opened, and after it has panicked.
-    session: Option<Box<S>>,
+/// What the callbacks of a connection have.
+struct Served<S: Session> {
+    session: Colored<S>,
     /// What sending has failed with, until the session is told.
-    failure: Option<io::Error>,
-    /// The session has been told that nothing more will come.
-    ended: bool,
+    failure: InColor<Option<io::Error>>,
 }
 
 impl<S: Session> Served<S> {
-    /// Lends the session to `f`, in an event of its color. If `f` panics the session is dropped by
-    /// another event of the color.
-    fn lend<R>(&self, cx: &mut Cx, f: impl FnOnce(&mut S, &mut Cx) -> R) -> Option<R> {
-        let session = self.0.borrow(cx).ok()?.session.take()?;
-        let mut lent = Lent(&self.0, Some(session));
-        let result = f(lent.1.as_mut()?, cx);
-        self.0.borrow(cx).ok()?.session = lent.1.take();
-        Some(result)
-    }
-
     /// Bytes, the end of the stream or an error have come; called by `on_data`.
     fn received(&self, cx: &mut Cx, stream: &Stream, received: io::Result<RecvBuf>) {
         let end = match received {
             Ok(data) if !data.is_empty() => {
-                let then = self.lend(cx, |session, cx| session.data(cx, stream, data));
-                stream.follow(cx, then);
+                self.session.lend(cx, |session, cx| session.data(cx, data));
                 // If sending has failed, the end is told when all is received: no pause holds then.
-                if self.0.borrow(cx).is_ok_and(|seat| seat.failure.is_some()) {
+                if self
+                    .failure
+                    .borrow(cx)
+                    .is_ok_and(|failure| failure.is_some())
+                {
                     let _ = stream.resume(cx);
                 }
                 return;
@@ -154,39 +125,33 @@ impl<S: Session> Served<S> {
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
-        let failure = match self.0.borrow(cx) {
-            Ok(mut seat) => {
-                seat.ended = true;
-                seat.failure.take()
-            }
-            // Its callbacks are events of its color.
-            Err(_) => return,
-        };
-        let end = failure.map_or(end, Err);
+        // Its callbacks are events of its color.
+        let failure = self.failure.borrow(cx).ok();
+        let end = failure
+            .and_then(|mut failure| failure.take())
+            .map_or(end, Err);
+        self.end(cx, stream, end);
+    }
+
+    fn end(&self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) {
         // Otherwise nobody would ever hear of this connection again.
         let may_stay = end.as_ref().map_or_else(is_canceled, |()| true);
-        let then = self.lend(cx, |session, cx| session.end(cx, stream, end));
-        match then {
-            Some(Then::Continue) if may_stay => stream.conn.stay_open(cx),
-            // A detached connection is closed after this call.
-            then => stream.follow(cx, then),
+        self.session.lend(cx, |session, cx| session.end(cx, end));
+        if !may_stay {
+            stream.close(cx);
         }
     }
 
     /// All is sent, or sending has failed; called by `on_drained`.
     fn drained(&self, cx: &mut Cx, stream: &Stream, sent: io::Result<()>) {
         let failed = match sent {
-            Ok(()) => {
-                let then = self.lend(cx, |session, cx| session.drained(cx, stream));
-                return stream.follow(cx, then);
-            }
+            Ok(()) => return self.session.lend(cx, Session::drained),
             Err(error) => error,
         };
-        let ended = self.0.borrow(cx).is_ok_and(|mut seat| {
-            seat.failure = Some(failed);
-            seat.ended
-        });
-        if ended {
+        if let Ok(mut failure) = self.failure.borrow(cx) {
+            *failure = Some(failed);
+        }
+        if stream.has_ended(cx).unwrap_or(true) {
             stream.abort(cx);
         } else {
             // What has arrived is given first; then the receive ends as well, and the end is told.
@@ -195,136 +160,136 @@ impl<S: Session> Served<S> {
     }
 }
 
-/// A session while it is lent. If it is dropped, and not given back, the call has panicked: then
-/// the session is not dropped here, where a second panic would end the process.
-struct Lent<'a, S: Session>(&'a InColor<Seat<S>>, Option<Box<S>>);
-
-impl<S: Session> Drop for Lent<'_, S> {
-    fn drop(&mut self) {
-        if let Some(session) = self.1.take() {
-            let session = LateDrop::new(session, true);
-            let (poster, color) = (self.0.poster(), self.0.color());
-            let event = move |_cx: &mut Cx| drop(session);
-            let _ = poster.post_own_until(Until::End, None, color, event);
-        }
+impl OnPoison for Conn {
+    fn poisoned(self: Arc<Self>) {
+        Conn::reset_after_panic(&self, ());
     }
 }
 
 impl Stream {
-    /// Does what a session has returned; nothing if there is none.
-    fn follow(&self, cx: &mut Cx, then: Option<Then>) {
-        match then {
-            None | Some(Then::Continue) => {}
-            Some(Then::Close) => self.close(cx),
-            Some(Then::Abort) => self.abort(cx),
-        }
-    }
-
     /// Serves the connection by the session that `open` returns, under `handler`; see [`Session`].
-    /// `open` is called now. From then on the connection lives on its own.
+    /// `open` is an event of the connection's color, the next one. It gets the stream, which the
+    /// session is to own: dropped, it closes the connection. Returns the session's handle, to which
+    /// can be posted at once; its events run under `handler` unless [`Colored::via`] says
+    /// otherwise.
     ///
-    /// A stream that had callbacks before loses them, and what they were given does not come again.
-    /// The handler of an [`on_data`](Self::on_data) before stays the one of [`Session::data`] and
-    /// [`Session::end`].
+    /// If the stream's end has come before (it was closed, or sending has failed), the session is
+    /// told so: its [`end`](Session::end) is `NotConnected`.
     ///
-    /// A stream whose end has come is not served: if it is closed or being closed, if `on_data` has
-    /// had its last call, or if sending has failed. Then `open` is dropped, and the connection
-    /// closed.
-    ///
-    /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is
-    /// closed and `open` dropped.
-    ///
-    /// # Panics
-    /// If `open` panics; then the connection is reset.
-    pub fn serve<S, F>(self, cx: &mut Cx, handler: &'static Handler, open: F) -> Result<(), Reason>
+    /// If the run ends before `open`, that is dropped and the connection closed. If `open` panics,
+    /// the session is poisoned and the connection reset.
+    pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
-        F: FnOnce(&mut Cx, &Stream, &Link<S>) -> S,
+        F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S + Send + 'static,
     {
+        let (color, poster) = (self.color(), self.conn.poster().clone());
+        let session = Colored::unfilled(poster.clone(), color).via(handler);
+        let its = session.clone();
+        let event = move |cx: &mut Cx| self.open_session(cx, handler, its, open);
+        // Refused once the end is decided: then the connection is closed with the event.
+        let _ = poster.post_own_until(Until::End, Some(handler), color, event);
+        session
+    }
+
+    /// Opens the session, in an event of the color.
+    fn open_session<S, F>(
+        self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        session: Colored<S>,
+        open: F,
+    ) where
+        S: Session,
+        F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S,
+    {
+        let stream = self.borrowed();
+        let conn: Weak<Conn> = Arc::downgrade(&stream.conn);
+        let me = session.downgrade();
+        let filled = session.fill(cx, conn, |cx| open(cx, self, &me));
+        filled.expect("an event of the connection's color");
         let is_over = |colored: &mut ColorHalf, ()| {
             colored.phase != Phase::Open || colored.ended || colored.broken
         };
-        if self.conn.colored.visit(cx, (), is_over)? {
-            // Dropped, the stream is closed.
-            return Ok(());
+        let is_over = stream.conn.colored.visit(cx, (), is_over) != Ok(false);
+        let failure = InColor::new(stream.conn.poster().clone(), stream.color(), None);
+        let served = Arc::new(Served { session, failure });
+        if is_over {
+            let error = match cx.stopping() {
+                true => ending(),
+                false => io::ErrorKind::NotConnected.into(),
+            };
+            served.end(cx, &stream, Err(error));
+            return stream.close(cx);
         }
-        let (color, poster) = (self.color(), self.conn.poster().clone());
-        let seat = Seat {
-            session: None,
-            failure: None,
-            ended: false,
-        };
-        let served = Arc::new(Served(InColor::new(poster.clone(), color, seat)));
-        let link = Link {
-            served: Arc::downgrade(&served),
-            conn: Arc::downgrade(&self.conn),
-            color,
-            handler,
-            poster,
-        };
-        let session = Box::new(open(cx, &self, &link));
-        served.0.borrow(cx)?.session = Some(session);
         let its = Arc::clone(&served);
-        self.on_drained(cx, handler, move |cx, stream, sent| {
+        // Not refused, as above.
+        let _ = stream.on_drained(cx, handler, move |cx, stream, sent| {
             its.drained(cx, stream, sent);
-        })?;
-        self.on_data(cx, handler, move |cx, stream, received| {
+        });
+        let _ = stream.set_on_data(cx, handler, move |cx, stream, received| {
             served.received(cx, stream, received);
-        })?;
-        self.detach(cx)
+        });
+        let begin = |colored: &mut ColorHalf, ()| {
+            colored.closes_at_end = true;
+            colored.paused
+        };
+        // Paused in `open`, it is received from once it is resumed.
+        if stream.conn.colored.visit(cx, (), begin) == Ok(false) {
+            stream.receive(cx, true);
+        }
     }
 }
 
 impl Incoming {
     /// Gives the connection a color of its own, as [`open_unique`](Self::open_unique) does, and
-    /// serves it there by the session that `open` returns; see [`Session`]. `open` is an event of
-    /// that color, under `handler`: the first one. If the runtime ends before, `open` is dropped
-    /// and the connection closed.
+    /// serves it there, as [`Stream::serve`] does.
     ///
     /// A client is served in the same way:
     ///
     /// ```
-    /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
+    /// use mely::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
     /// use mely::runtime::Finish;
     /// use mely::{Color, Cx, Handler, Runtime};
     /// use std::io;
     /// static SERVER: Handler = Handler::new("server");
     /// static CLIENT: Handler = Handler::new("client");
     ///
-    /// struct Server;
+    /// struct Server(Stream);
     /// impl Session for Server {
-    ///     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-    ///         match stream.write(cx, data) {
-    ///             Ok(()) => Then::Continue,
-    ///             Err(_) => Then::Abort,
+    ///     fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+    ///         if self.0.write(cx, data).is_err() {
+    ///             self.0.abort(cx);
     ///         }
     ///     }
     /// }
     ///
-    /// struct Client(Finish<Vec<u8>>, Vec<u8>);
+    /// struct Client {
+    ///     _stream: Stream,
+    ///     echoed: Vec<u8>,
+    ///     finish: Finish<Vec<u8>>,
+    /// }
     /// impl Session for Client {
-    ///     fn data(&mut self, _cx: &mut Cx, _stream: &Stream, data: RecvBuf) -> Then {
-    ///         self.1.extend_from_slice(&data);
-    ///         Then::Continue
+    ///     fn data(&mut self, _cx: &mut Cx, data: RecvBuf) {
+    ///         self.echoed.extend_from_slice(&data);
     ///     }
-    ///     fn end(&mut self, _cx: &mut Cx, _stream: &Stream, _end: io::Result<()>) -> Then {
-    ///         self.0.finish(std::mem::take(&mut self.1));
-    ///         Then::Close
+    ///     fn end(&mut self, _cx: &mut Cx, _end: io::Result<()>) {
+    ///         self.finish.finish(std::mem::take(&mut self.echoed));
     ///     }
     /// }
     ///
     /// fn start(cx: &mut Cx, finish: Finish<Vec<u8>>) -> io::Result<()> {
     ///     let any = ([127, 0, 0, 1], 0).into();
-    ///     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, |_, _, _| Server)?;
+    ///     let open = |_: &mut Cx, stream, _: &_| Server(stream);
+    ///     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, open)?;
     ///     let addr = listener.local_addr();
     ///     listener.detach();
     ///     let connected = CLIENT.on_value(Color::DEFAULT, move |_, incoming: io::Result<_>| {
-    ///         let incoming: mely::net::Incoming = incoming.expect("the server listens");
-    ///         incoming.serve(&CLIENT, move |cx, stream, _link| {
+    ///         let incoming: Incoming = incoming.expect("the server listens");
+    ///         incoming.serve(&CLIENT, move |cx, stream, _me| {
     ///             let _ = stream.write(cx, "hello");
     ///             let _ = stream.shutdown_write(cx);
-    ///             Client(finish, Vec::new())
+    ///             Client { _stream: stream, echoed: Vec::new(), finish }
     ///         });
     ///     });
     ///     cx.connect(addr, connected)
@@ -336,26 +301,21 @@ impl Incoming {
     /// assert_eq!(echoed, b"hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn serve<S, F>(self, handler: &'static Handler, open: F)
+    pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
-        F: FnOnce(&mut Cx, &Stream, &Link<S>) -> S + Send + 'static,
+        F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S + Send + 'static,
     {
-        let stream = self.open_unique();
-        let (poster, color) = (stream.conn.poster().clone(), stream.color());
-        // Refused once the end is decided: then the connection is closed with the event.
-        let _ = poster.post_own_until(Until::End, Some(handler), color, move |cx: &mut Cx| {
-            // Not refused: this is its color.
-            let _ = stream.serve(cx, handler, open);
-        });
+        self.open_unique().serve(handler, open)
     }
 }
 
 impl Cx {
     /// Listens on `addr`, as [`listen`](Self::listen) does, and serves each connection in a color
-    /// of its own by the session that `open` returns; see [`Session`]. `open` gets the stream, and
-    /// the session's [`Link`]; it is an event of the connection's color, under `handler`, so that
-    /// for several connections it may run at the same time.
+    /// of its own by the session that `open` returns; see [`Session`]. `open` gets the stream,
+    /// which the session is to own, and a weak handle to the session. It is an event of the
+    /// connection's color, under `handler`, so that for several connections it may run at the same
+    /// time.
     ///
     /// When accepting fails (no more descriptors, say), it goes on a little later, and connections
     /// wait in the kernel meanwhile. Who wants to hear of that, or to refuse connections before
@@ -365,18 +325,17 @@ impl Cx {
     /// As [`listen`](Self::listen).
     ///
     /// ```
-    /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
+    /// use mely::net::{Acceptors, RecvBuf, Session, Stream};
     /// use mely::{Cx, Handler, Runtime};
     /// use std::io::{Read, Write};
     /// static SHOUT: Handler = Handler::new("shout");
     ///
-    /// struct Shout;
+    /// struct Shout(Stream);
     ///
     /// impl Session for Shout {
-    ///     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-    ///         match stream.write(cx, data.to_ascii_uppercase()) {
-    ///             Ok(()) => Then::Continue,
-    ///             Err(_) => Then::Abort, // It does not read.
+    ///     fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+    ///         if self.0.write(cx, data.to_ascii_uppercase()).is_err() {
+    ///             self.0.abort(cx); // It does not read.
     ///         }
     ///     }
     /// }
@@ -395,8 +354,8 @@ impl Cx {
     /// });
     /// runtime.run(move |cx| {
     ///     let any = ([127, 0, 0, 1], 0).into();
-    ///     let listener = cx.serve(any, Acceptors::PerCore, &SHOUT, |_, _, _| Shout);
-    ///     let listener = listener.expect("a free port");
+    ///     let open = |_: &mut Cx, stream, _: &_| Shout(stream);
+    ///     let listener = cx.serve(any, Acceptors::PerCore, &SHOUT, open).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
     ///     listener.detach();
     /// })?;
@@ -412,7 +371,7 @@ impl Cx {
     ) -> io::Result<Listener>
     where
         S: Session,
-        F: Fn(&mut Cx, &Stream, &Link<S>) -> S + Send + Sync + 'static,
+        F: Fn(&mut Cx, Stream, &WeakColored<S>) -> S + Send + Sync + 'static,
     {
         let (open, accepting) = (Arc::new(open), self.unique_color());
         let color = accepting.color();
@@ -421,7 +380,7 @@ impl Cx {
             let _ = &accepting;
             if let Ok(incoming) = incoming {
                 let open = Arc::clone(&open);
-                incoming.serve(handler, move |cx, stream, link| open(cx, stream, link));
+                incoming.serve(handler, move |cx, stream, me| open(cx, stream, me));
             }
         };
         self.listen(addr, acceptors, ACCEPTED.on_each(color, accepted))
@@ -436,53 +395,77 @@ mod tests {
     use crate::net::tests::{Drops, Witness, listening, settle};
     use crate::net::{SimCall, SimClient};
     use crate::sim::Simulation;
-    use crate::{Callback, Color, Rejected, Runtime};
+    use crate::{Callback, Color, Reason, Rejected, Runtime};
     use std::io::{Read, Write};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
     static SERVE: Handler = Handler::new("serve");
 
-    /// Returns this for whatever comes.
-    struct Fixed(Then, #[allow(dead_code, reason = "for its drop")] Witness);
+    /// What a session does to its stream.
+    type Does = fn(&Stream, &mut Cx);
+
+    const STAYS: Does = |_, _| ();
+    const CLOSES: Does = Stream::close;
+    const ABORTS: Does = Stream::abort;
+
+    /// Does this for whatever comes.
+    struct Fixed {
+        stream: Stream,
+        does: Does,
+        _witness: Witness,
+    }
 
     impl Session for Fixed {
-        fn data(&mut self, _cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
-            self.0
+        fn data(&mut self, cx: &mut Cx, _data: RecvBuf) {
+            (self.does)(&self.stream, cx);
         }
     }
 
     /// However the connection ends, and whoever ends it.
     #[test]
     fn a_session_is_dropped_in_its_color_and_its_connection_closed() {
-        type End = fn(&Simulation, &mut SimClient, &Link<Fixed>);
-        let ends: [(Then, End); 5] = [
-            (Then::Close, |_, client, _| client.write_all(b"!").unwrap()),
-            (Then::Abort, |_, client, _| client.write_all(b"!").unwrap()),
-            (Then::Continue, |_, client, _| client.shutdown_write()),
-            (Then::Continue, |simulation, _, link| {
-                let close = |_: &mut Fixed, cx: &mut Cx, stream: &Stream| stream.close(cx);
-                link.try_post(&simulation.poster(), close).unwrap();
+        type End = fn(&Simulation, &mut SimClient, &WeakColored<Fixed>);
+        fn post(
+            simulation: &Simulation,
+            me: &WeakColored<Fixed>,
+            f: impl FnOnce(&mut Fixed, &mut Cx) + Send + 'static,
+        ) {
+            let session = me.upgrade().unwrap();
+            session.try_post(&simulation.poster(), f).unwrap();
+        }
+        let ends: [(Does, End); 5] = [
+            (CLOSES, |_, client, _| client.write_all(b"!").unwrap()),
+            (ABORTS, |_, client, _| client.write_all(b"!").unwrap()),
+            (STAYS, |_, client, _| client.shutdown_write()),
+            (STAYS, |simulation, _, me| {
+                post(simulation, me, |session, cx| session.stream.close(cx));
             }),
-            (Then::Continue, |simulation, _, link| {
+            (STAYS, |simulation, _, me| {
                 // With an event of the session's that is left behind its end.
-                let again = link.clone();
-                let end = move |_: &mut Fixed, cx: &mut Cx, stream: &Stream| {
-                    again.post(cx, |_, _, _| unreachable!());
-                    stream.abort(cx);
-                };
-                link.try_post(&simulation.poster(), end).unwrap();
+                let again = me.clone();
+                post(simulation, me, move |session, cx| {
+                    again.post(cx, |session, cx| {
+                        let refused = session.stream.write(cx, "late").unwrap_err();
+                        assert_eq!(refused.reason, Reason::Closed);
+                    });
+                    session.stream.abort(cx);
+                });
             }),
         ];
-        for (then, end) in ends {
+        for (does, end) in ends {
             let drops = Drops::default();
             let given = drops.clone();
-            let (give, link) = channel();
+            let (give, me) = channel();
             let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let (give, witness) = (give.clone(), given.witness(cx.poster()));
-                incoming.unwrap().serve(&SERVE, move |_cx, _stream, link| {
-                    give.send(link.clone()).unwrap();
-                    Fixed(then, witness)
+                incoming.unwrap().serve(&SERVE, move |_cx, stream, me| {
+                    give.send(me.clone()).unwrap();
+                    Fixed {
+                        stream,
+                        does,
+                        _witness: witness,
+                    }
                 });
             };
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
@@ -490,14 +473,14 @@ mod tests {
             let net = simulation.network().clone();
             let mut client = net.connect(addr).unwrap();
             settle(&mut simulation);
-            let link = link.recv().unwrap();
+            let me: WeakColored<_> = me.recv().unwrap();
             // The listener and both ends.
             assert_eq!((net.open_count(), drops.seen().len()), (3, 0));
-            end(&simulation, &mut client, &link);
+            end(&simulation, &mut client, &me);
             settle(&mut simulation);
-            assert_eq!(drops.seen(), [Some(link.color())]);
+            assert_eq!(drops.seen(), [Some(me.color())]);
             assert_eq!(net.open_count(), 2);
-            assert!(link.is_gone());
+            assert!(me.upgrade().is_none());
         }
     }
 
@@ -506,14 +489,13 @@ mod tests {
     fn serving<S, F>(builder: crate::Builder, open: F) -> (Simulation, SimClient)
     where
         S: Session,
-        F: Fn(&mut Cx, &Stream, &Link<S>) -> S + Send + Sync + 'static,
+        F: Fn(&mut Cx, Stream, &WeakColored<S>) -> S + Send + Sync + 'static,
     {
         let open = Arc::new(open);
         let accept = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
             let open = Arc::clone(&open);
-            incoming
-                .unwrap()
-                .serve(&SERVE, move |cx, stream, link| open(cx, stream, link));
+            let incoming = incoming.unwrap();
+            incoming.serve(&SERVE, move |cx, stream, me| open(cx, stream, me));
         };
         let on_accept = Callback::anonymous_each(Color::from(1), accept);
         let (mut simulation, addr) = listening(builder, 1, on_accept);
@@ -525,15 +507,16 @@ mod tests {
     /// Says this much when it is spoken to, and is then closed; panics when it is dropped, if it is
     /// to.
     struct Says {
+        stream: Stream,
         bytes: usize,
-        then: Then,
+        then: Does,
         panics: bool,
     }
 
     impl Session for Says {
-        fn data(&mut self, cx: &mut Cx, stream: &Stream, _data: RecvBuf) -> Then {
-            stream.write(cx, vec![7; self.bytes]).unwrap();
-            self.then
+        fn data(&mut self, cx: &mut Cx, _data: RecvBuf) {
+            self.stream.write(cx, vec![7; self.bytes]).unwrap();
+            (self.then)(&self.stream, cx);
         }
     }
 
@@ -549,12 +532,12 @@ mod tests {
     /// The runtime's part is done first.
     #[test]
     fn a_session_whose_drop_panics_leaves_no_connection() {
-        type End = fn(&mut SimClient, &Link<Says>, &mut Simulation);
+        type End = fn(&mut SimClient, &WeakColored<Says>, &mut Simulation);
         let speak: End = |client, _, _| client.write_all(b"!").unwrap();
-        let ends: [(usize, Then, End); 5] = [
-            (0, Then::Close, speak),
-            (0, Then::Abort, speak),
-            (MUCH, Then::Close, |client, _, simulation| {
+        let ends: [(usize, Does, End); 5] = [
+            (0, CLOSES, speak),
+            (0, ABORTS, speak),
+            (MUCH, CLOSES, |client, _, simulation| {
                 client.write_all(b"!").unwrap();
                 let mut unread = MUCH;
                 while unread > 0 {
@@ -562,23 +545,28 @@ mod tests {
                     unread -= client.read(&mut vec![0; MUCH]).unwrap();
                 }
             }),
-            (0, Then::Continue, |client, _, _| client.shutdown_write()),
-            (0, Then::Continue, |_, link, _| link.abort()),
+            (0, STAYS, |client, _, _| client.shutdown_write()),
+            (0, STAYS, |_, me, simulation| {
+                let abort = |says: &mut Says, cx: &mut Cx| says.stream.abort(cx);
+                let session = me.upgrade().unwrap();
+                session.try_post(&simulation.poster(), abort).unwrap();
+            }),
         ];
         for (bytes, then, end) in ends {
-            let (give, link) = channel();
+            let (give, me) = channel();
             let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
             let builder = builder.panic_hook(|_| ());
-            let (mut simulation, mut client) = serving(builder, move |_, _, link| {
-                give.send(link.clone()).unwrap();
+            let (mut simulation, mut client) = serving(builder, move |_, stream, me| {
+                give.send(me.clone()).unwrap();
                 let panics = true;
                 Says {
+                    stream,
                     bytes,
                     then,
                     panics,
                 }
             });
-            end(&mut client, &link.recv().unwrap(), &mut simulation);
+            end(&mut client, &me.recv().unwrap(), &mut simulation);
             settle(&mut simulation);
             let panics = simulation.stats().cores[0].panics;
             assert_eq!(panics, 1);
@@ -588,10 +576,10 @@ mod tests {
     }
 
     /// Panics, and again when it is dropped for that.
-    struct PanicsTwice;
+    struct PanicsTwice(#[expect(dead_code, reason = "owned")] Stream);
 
     impl Session for PanicsTwice {
-        fn data(&mut self, _: &mut Cx, _: &Stream, _: RecvBuf) -> Then {
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {
             panic!("when called")
         }
     }
@@ -602,48 +590,72 @@ mod tests {
         }
     }
 
-    /// Else a peer could end the process by one message. So it is with a callback.
+    /// Else a peer could end the process by one message.
     #[test]
     fn a_panic_and_another_when_its_session_is_dropped_cost_one_connection() {
-        let builder = || {
-            let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
-            builder.panic_hook(|_| ())
-        };
-        let served = serving(builder(), |_, _, _| PanicsTwice);
-        let called = {
-            let accept = |cx: &mut Cx, incoming: io::Result<Incoming>| {
-                let stream = incoming.unwrap().open_unique();
-                cx.post(stream.color(), move |cx| {
-                    let mut session = PanicsTwice;
-                    let read = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                        let _ = session.data(cx, stream, data.unwrap());
-                    };
-                    stream.on_data(cx, &SERVE, read).unwrap();
-                    stream.detach(cx).unwrap();
+        let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+        let builder = builder.panic_hook(|_| ());
+        let (mut simulation, mut client) = serving(builder, |_, stream, _| PanicsTwice(stream));
+        client.write_all(b"!").unwrap();
+        settle(&mut simulation);
+        assert_eq!(simulation.stats().panics(), 2);
+        let end = client.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
+        // The listener and the client's end.
+        assert_eq!(simulation.network().open_count(), 2);
+    }
+
+    /// Whoever has the session when it panics, nobody goes on with half a change.
+    #[test]
+    fn a_panic_of_an_event_that_has_the_session_resets_its_connection() {
+        type Way = fn(&Colored<Stays>, &mut Cx);
+        let ways: [(&str, Way); 4] = [
+            ("post", |session, cx| {
+                session.post(cx, |_, _| panic!("planted"))
+            }),
+            ("callback", |session, cx| {
+                let fires = session.on(&SERVE, |_, _| panic!("planted"));
+                cx.timer(Duration::from_millis(1), fires);
+            }),
+            ("several states", |session, cx| {
+                let other = Colored::new(cx, Color::from(77), ());
+                cx.with_all((session, &other), |_, _| panic!("planted"));
+            }),
+            ("with", |session, cx| {
+                let its = session.clone();
+                cx.post(session.color(), move |cx| {
+                    let _ = its.with(cx, |_, _| panic!("planted"));
                 });
-            };
-            let on_accept = Callback::anonymous_each(Color::from(1), accept);
-            let (mut simulation, addr) = listening(builder(), 1, on_accept);
-            let client = simulation.network().connect(addr).unwrap();
+            }),
+        ];
+        for (way, panics) in ways {
+            let ((give, me), (tell, told)) = (channel(), channel());
+            let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+            let builder = builder.panic_hook(|_| ());
+            let (mut simulation, mut client) = serving(builder, move |_, stream, me| {
+                give.send(me.clone()).unwrap();
+                Stays::new(stream, tell.clone())
+            });
+            let me: WeakColored<Stays> = me.recv().unwrap();
+            let session = me.upgrade().unwrap();
+            let event = move |cx: &mut Cx| panics(&session, cx);
+            simulation.poster().try_post(Color::from(9), event).unwrap();
             settle(&mut simulation);
-            (simulation, client)
-        };
-        for (mut simulation, mut client) in [served, called] {
-            client.write_all(b"!").unwrap();
-            settle(&mut simulation);
-            assert_eq!(simulation.stats().panics(), 2);
             let end = client.read(&mut [0]).map_err(|error| error.kind());
-            assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
-            // The listener and the client's end.
-            assert_eq!(simulation.network().open_count(), 2);
+            assert_eq!(end, Err(io::ErrorKind::ConnectionReset), "{way}");
+            assert_eq!(told.try_iter().collect::<Vec<_>>(), ["dropped"], "{way}");
+            assert!(me.upgrade().is_none(), "{way}");
         }
     }
 
     /// Panics when it is spoken to.
-    struct Owner(#[expect(dead_code, reason = "owned")] Stream);
+    struct Owner {
+        _its: Stream,
+        _owned: Stream,
+    }
 
     impl Session for Owner {
-        fn data(&mut self, _: &mut Cx, _: &Stream, _: RecvBuf) -> Then {
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {
             panic!("planted")
         }
     }
@@ -656,28 +668,12 @@ mod tests {
     fn a_stream_whose_owner_panics_resets_its_connection() {
         const OWNERS: Color = Color::new(7);
         const OTHER: Color = Color::new(8);
-        let ways: [(&str, Owned); 10] = [
+        let ways: [(&str, Owned); 8] = [
             ("session", |_, stream, other| {
-                other.serve(&SERVE, move |_, _, _| Owner(stream));
-            }),
-            ("callback", |cx, stream, other| {
-                let other = other.open(cx.color());
-                let read = move |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| {
-                    let _owned = &stream;
-                    panic!("planted")
-                };
-                other.on_data(cx, &SERVE, read).unwrap();
-                other.detach(cx).unwrap();
-            }),
-            ("the other callback", |cx, stream, other| {
-                let other = other.open(cx.color());
-                let drained = move |_: &mut Cx, _: &Stream, _: io::Result<()>| {
-                    let _owned = &stream;
-                };
-                other.on_drained(cx, &SERVE, drained).unwrap();
-                let read = |_: &mut Cx, _: &Stream, _: io::Result<RecvBuf>| panic!("planted");
-                other.on_data(cx, &SERVE, read).unwrap();
-                other.detach(cx).unwrap();
+                other.serve(&SERVE, move |_, its, _| Owner {
+                    _its: its,
+                    _owned: stream,
+                });
             }),
             ("state", |cx, stream, _| {
                 let state = crate::Colored::new(cx, OWNERS, stream);
@@ -762,34 +758,35 @@ mod tests {
         assert_eq!(ended, []);
     }
 
-    /// Also when the runtime was asked to stop, from outside.
+    /// Also when the runtime was asked to stop.
     #[test]
     fn a_close_that_waits_for_its_peer_is_ended_by_an_abort() {
         for stops in [false, true] {
-            let (give, link) = channel();
-            let open = move |_: &mut Cx, _: &Stream, link: &Link<Says>| {
-                give.send(link.clone()).unwrap();
-                let (bytes, then, panics) = (MUCH, Then::Close, false);
+            let (give, me) = channel();
+            let open = move |_: &mut Cx, stream, me: &WeakColored<Says>| {
+                give.send(me.clone()).unwrap();
+                let (bytes, then, panics) = (MUCH, CLOSES, false);
                 Says {
+                    stream,
                     bytes,
                     then,
                     panics,
                 }
             };
             let (mut simulation, mut client) = serving(Runtime::builder(), open);
-            let (link, poster) = (link.recv().unwrap(), simulation.poster());
+            let (me, poster) = (me.recv().unwrap(), simulation.poster());
             client.write_all(b"!").unwrap();
             settle(&mut simulation);
-            // It is being closed: nothing else reaches it any more.
-            link.try_post(&poster, |_, _, _| unreachable!()).unwrap();
-            settle(&mut simulation);
-            assert!(!link.is_gone());
+            let session = me.upgrade().unwrap();
+            let strong = poster.strong().unwrap();
             if stops {
                 poster.stop();
             }
-            link.abort();
+            let abort = |says: &mut Says, cx: &mut Cx| says.stream.abort(cx);
+            session.try_post(&strong, abort).unwrap();
+            drop((session, strong));
             settle(&mut simulation);
-            assert!(link.is_gone());
+            assert!(me.upgrade().is_none());
             // Far from the deadline of a stop.
             assert!(simulation.now() < Duration::from_secs(1));
             match stops {
@@ -799,24 +796,32 @@ mod tests {
         }
     }
 
-    /// Counts its calls, and goes on whatever comes.
-    struct Stays(Sender<&'static str>);
+    /// Tells of its calls, and goes on whatever comes.
+    struct Stays {
+        stream: Stream,
+        tell: Sender<&'static str>,
+    }
+
+    impl Stays {
+        fn new(stream: Stream, tell: Sender<&'static str>) -> Stays {
+            Stays { stream, tell }
+        }
+    }
 
     impl Session for Stays {
-        fn data(&mut self, cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
-            self.0.send(cx.handler()).unwrap();
-            Then::Continue
+        fn data(&mut self, cx: &mut Cx, _data: RecvBuf) {
+            self.tell.send(cx.handler()).unwrap();
         }
 
-        fn end(&mut self, _cx: &mut Cx, _stream: &Stream, _end: io::Result<()>) -> Then {
-            self.0.send("end").unwrap();
-            Then::Continue
+        fn end(&mut self, cx: &mut Cx, _end: io::Result<()>) {
+            self.stream.set_half_open(cx, true).unwrap();
+            self.tell.send("end").unwrap();
         }
     }
 
     impl Drop for Stays {
         fn drop(&mut self) {
-            let _ = self.0.send("dropped");
+            let _ = self.tell.send("dropped");
         }
     }
 
@@ -825,7 +830,9 @@ mod tests {
     fn a_connection_that_failed_does_not_stay_open() {
         let (tell, told) = channel();
         let builder = Runtime::builder();
-        let (mut simulation, client) = serving(builder, move |_, _, _| Stays(tell.clone()));
+        let (mut simulation, client) = serving(builder, move |_, stream, _| {
+            Stays::new(stream, tell.clone())
+        });
         client.reset();
         settle(&mut simulation);
         assert_eq!(told.try_iter().collect::<Vec<_>>(), ["end", "dropped"]);
@@ -837,65 +844,54 @@ mod tests {
     fn no_end_is_sent_when_sending_has_failed() {
         // The shutdown before the failure, and after it.
         for early in [true, false] {
-            let (give, link) = channel();
-            let (mut simulation, mut client) = serving(Runtime::builder(), move |_, _, link| {
-                give.send(link.clone()).unwrap();
-                Stays(channel().0)
+            let (give, me) = channel();
+            let (mut simulation, mut client) = serving(Runtime::builder(), move |_, stream, me| {
+                give.send(me.clone()).unwrap();
+                Stays::new(stream, channel().0)
             });
-            let (link, poster) = (link.recv().unwrap(), simulation.poster());
+            let me: WeakColored<Stays> = me.recv().unwrap();
+            let (session, poster) = (me.upgrade().unwrap(), simulation.poster());
             let net = simulation.network().clone();
-            let write = move |_: &mut Stays, cx: &mut Cx, stream: &Stream| {
+            let write = move |stays: &mut Stays, cx: &mut Cx| {
                 let failed = rustix::io::Errno::IO.raw_os_error();
                 net.fail_next(SimCall::Send, failed);
-                stream.write(cx, "lost").unwrap();
+                stays.stream.write(cx, "lost").unwrap();
                 if early {
-                    stream.shutdown_write(cx).unwrap();
+                    stays.stream.shutdown_write(cx).unwrap();
                 }
             };
-            link.try_post(&poster, write).unwrap();
+            session.try_post(&poster, write).unwrap();
             settle(&mut simulation);
-            let late = |_: &mut Stays, cx: &mut Cx, stream: &Stream| {
-                stream.shutdown_write(cx).unwrap();
-            };
-            link.try_post(&poster, late).unwrap();
+            let late = |stays: &mut Stays, cx: &mut Cx| stays.stream.shutdown_write(cx).unwrap();
+            session.try_post(&poster, late).unwrap();
             settle(&mut simulation);
             let read = client.read(&mut [0; 8]);
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::WouldBlock);
-            let close = |_: &mut Stays, cx: &mut Cx, stream: &Stream| stream.close(cx);
-            link.try_post(&poster, close).unwrap();
+            let close = |stays: &mut Stays, cx: &mut Cx| stays.stream.close(cx);
+            session.try_post(&poster, close).unwrap();
             settle(&mut simulation);
             let read = client.read(&mut [0; 8]);
             assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         }
     }
 
-    /// A callback of a link may be posted anywhere.
+    /// The other runtime takes no more; through `post` that would be a panic.
     #[test]
-    fn a_link_does_nothing_in_another_runtime() {
-        let (give, link) = channel();
-        let (mut there, _client) = serving(Runtime::builder(), move |_, _, link| {
-            give.send(link.clone()).unwrap();
-            Stays(channel().0)
+    fn a_session_is_not_reached_by_another_runtime_after_its_end() {
+        let ((give, me), (tell, _told)) = (channel(), channel());
+        let (mut there, _client) = serving(Runtime::builder(), move |_, stream, me| {
+            give.send(me.upgrade().unwrap()).unwrap();
+            Stays::new(stream, tell.clone())
         });
-        let link = link.recv().unwrap();
+        let session: Colored<Stays> = me.recv().unwrap();
         there.poster().stop();
         settle(&mut there);
         let mut here = Runtime::builder().simulate(2).unwrap();
         here.run(move |cx| {
-            let never = |_: &mut Stays, _: &mut Cx, _: &Stream| unreachable!();
-            link.on(&SERVE, never).post(cx);
-            // The other runtime takes no more; through `post` that would be a panic.
-            let refused = link.try_post(cx, never);
-            assert!(
-                matches!(
-                    refused,
-                    Err(Rejected {
-                        reason: Reason::Ended,
-                        ..
-                    })
-                ),
-                "{refused:?}"
-            );
+            let never = |_: &mut Stays, _: &mut Cx| unreachable!();
+            let refused = session.try_post(cx, never);
+            let is_ended = |refused: &Rejected<_>| refused.reason == Reason::Ended;
+            assert!(refused.as_ref().is_err_and(is_ended), "{refused:?}");
             cx.stop();
         })
         .unwrap();
@@ -920,39 +916,31 @@ mod tests {
         client(&its);
         settle(&mut simulation);
         let stream = given.recv().unwrap();
-        let (color, (tell, told)) = (stream.color(), channel());
-        let serve = move |cx: &mut Cx| {
-            stream.serve(cx, &SERVE, |_, _, _| Stays(tell)).unwrap();
-        };
-        simulation.poster().try_post(color, serve).unwrap();
+        let (tell, told) = channel();
+        stream.serve(&SERVE, |_, stream, _| Stays::new(stream, tell));
         settle(&mut simulation);
         let _ = its.write_all(b"!");
         settle(&mut simulation);
         let told: Vec<_> = told.try_iter().collect();
         // The listener, the client's end, and the connection if it is served.
-        assert_eq!(net.open_count(), 2 + usize::from(!told.is_empty()));
+        let is_over = told.contains(&"dropped");
+        assert_eq!(net.open_count(), 2 + usize::from(!is_over));
         told
     }
 
     #[test]
-    fn a_stream_can_be_served_late_unless_its_end_has_come() {
-        static BEFORE: Handler = Handler::new("before");
-        fn on_data(cx: &mut Cx, stream: &Stream) {
-            stream.on_data(cx, &BEFORE, |_, _, _| ()).unwrap();
-        }
+    fn a_stream_can_be_served_late_and_its_session_is_told_if_its_end_has_come() {
         let nothing = |_: &SimClient| ();
         assert_eq!(served_late(|_, _| (), nothing), ["serve"]);
-        // The callback is replaced, and its handler stays.
-        assert_eq!(served_late(on_data, nothing), ["before"]);
         assert_eq!(served_late(|_, _| (), SimClient::shutdown_write), ["end"]);
-        // Told of the end before, closed, and broken.
-        assert!(served_late(on_data, SimClient::shutdown_write).is_empty());
-        assert!(served_late(|cx, stream| stream.close(cx), nothing).is_empty());
+        // Closed, and broken.
+        let over = ["end", "dropped"];
+        assert_eq!(served_late(|cx, stream| stream.close(cx), nothing), over);
         let fails = |cx: &mut Cx, stream: &Stream| {
             let conn = &stream.conn;
             conn.owner.shutdown(conn.fd, crate::io::How::Write);
             stream.write(cx, "refused").unwrap();
         };
-        assert!(served_late(fails, nothing).is_empty());
+        assert_eq!(served_late(fails, nothing), over);
     }
 }

@@ -11,7 +11,7 @@ use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
 use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
 use crate::net::registry::Registry;
-use crate::{Color, Cx, Handler, Reason, Rejected};
+use crate::{Callback, Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -127,18 +127,19 @@ impl fmt::Debug for Incoming {
 /// A connection that belongs to a color.
 ///
 /// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Reason`](crate::Reason). Dropping it closes the connection as [`close`](Self::close) does. If
-/// one of its callbacks panics, or it is dropped while a panic unwinds, the connection is reset:
+/// [`Reason`](crate::Reason). It is served by a [`Session`](super::Session), which owns it, or read
+/// by a task ([`AsyncStream`](crate::aio::AsyncStream)). Dropping it closes the connection as
+/// [`close`](Self::close) does; if it is dropped while a panic unwinds, the connection is reset:
 /// its peer does not take a part for the whole.
 ///
 /// When the runtime is asked to stop, what has arrived is received, and no more unless the
 /// connection is [under way](Self::set_under_way). Then, in the stage
-/// [close](crate::runtime::Stage::Close), `on_data` gets the error `ECANCELED`, also of a
-/// connection that is paused. Until then it may be written to. Callbacks that are left when the
-/// runtime is dropped are dropped with it.
+/// [close](crate::runtime::Stage::Close), its session is told the end with the error `ECANCELED`,
+/// also if the connection is paused. Until then it may be written to. Sessions that are left when
+/// the runtime is dropped are dropped with it.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
-    /// Dropping it closes the connection: false for what callbacks borrow, and once detached.
+    /// Dropping it closes the connection: false for what callbacks borrow.
     pub(super) owner: bool,
 }
 
@@ -183,26 +184,44 @@ impl Stream {
     /// Receives: `f` is called with what comes, in order, in the connection's color, under
     /// `handler`. A buffer of length 0 is the end of the stream; that, or an error, is the last
     /// call, after which `f` is dropped: so it may hold the state that owns this stream. May be
-    /// called again to replace `f` (the handler stays) or to resume after [`pause`](Self::pause);
-    /// what is given after the last call is dropped at once.
-    ///
-    /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color.
-    pub fn on_data<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Reason>
+    /// called again to replace `f`; the handler stays.
+    pub(crate) fn on_data<F>(
+        &self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), Reason>
+    where
+        F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
+    {
+        if self.set_on_data(cx, handler, f)? {
+            self.receive(cx, true);
+        }
+        Ok(())
+    }
+
+    /// Sets what [`on_data`](Self::on_data) sets, and does not receive yet. False: it will not be
+    /// called any more.
+    pub(super) fn set_on_data<F>(
+        &self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<bool, Reason>
     where
         F: FnMut(&mut Cx, &Stream, io::Result<RecvBuf>) + Send + 'static,
     {
         let old = {
             let mut colored = self.conn.colored.borrow(cx)?;
             let _ = self.conn.read_handler.set(handler);
+            colored.closes_at_end = false;
             match colored.place_of_on_data() {
                 Some(place) => place.replace(Box::new(f)),
-                None => return Ok(()),
+                None => return Ok(false),
             }
         };
         drop(old);
-        self.receive(cx, true);
-        Ok(())
+        Ok(true)
     }
 
     /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
@@ -212,7 +231,8 @@ impl Stream {
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn pause(&self, cx: &mut Cx) -> Result<(), Reason> {
-        self.conn.colored.check(cx)?;
+        let pause = |colored: &mut ColorHalf, ()| colored.paused = true;
+        self.conn.colored.visit(cx, (), pause)?;
         self.receive(cx, false);
         Ok(())
     }
@@ -222,23 +242,23 @@ impl Stream {
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn resume(&self, cx: &mut Cx) -> Result<(), Reason> {
-        self.conn.colored.check(cx)?;
+        let resume = |colored: &mut ColorHalf, ()| colored.paused = false;
+        self.conn.colored.visit(cx, (), resume)?;
         self.receive(cx, true);
         Ok(())
     }
 
     /// Ends the connection if its peer does nothing for `limit`: no bytes come, and the kernel
-    /// takes none. Then [`on_data`](Self::on_data) gets an error of the kind `TimedOut`, which is
-    /// its last call as any other error is. None, as at first: it may do nothing for ever. The time
-    /// begins with this call, and again with each that sets another limit.
+    /// takes none. Then [`Session::end`](super::Session::end), or the read of a task, gets an error
+    /// of the kind `TimedOut`. None, as at first: it may do nothing for ever. The time begins with
+    /// this call, and again with each that sets another limit.
     ///
     /// A stream that is [paused](Self::pause) and has nothing to send waits for this program, and
     /// does not time out; nor does one that is not yet or no more received from. The time begins
     /// anew when it is resumed, or written to. With bytes that the peer does not take it times out
-    /// also while it is paused. If `on_data` has had its last call,
-    /// [`on_drained`](Self::on_drained) gets the error, and the connection is closed at once. So is
-    /// one that is being [closed](Self::close): a close waits no longer than the limit for a peer
-    /// that does not read.
+    /// also while it is paused. A session that has had its end is not called again: the connection
+    /// is closed at once. So is one that is being [closed](Self::close): a close waits no longer
+    /// than the limit for a peer that does not read.
     ///
     /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
     /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
@@ -253,23 +273,20 @@ impl Stream {
     /// [`Reason`](crate::Reason) outside the connection's color.
     ///
     /// ```
-    /// use mely::net::{Acceptors, RecvBuf, Session, Stream, Then};
+    /// use mely::net::{Acceptors, RecvBuf, Session, Stream};
     /// use mely::{Cx, Handler, Runtime};
     /// use std::io::{self, Read};
     /// use std::time::Duration;
     /// static WAIT: Handler = Handler::new("wait");
     ///
-    /// struct Waits;
+    /// struct Waits(Stream);
     ///
     /// impl Session for Waits {
-    ///     fn data(&mut self, _cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
-    ///         Then::Continue
-    ///     }
-    ///     fn end(&mut self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) -> Then {
+    ///     fn data(&mut self, _cx: &mut Cx, _data: RecvBuf) {}
+    ///     fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
     ///         if end.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-    ///             let _ = stream.write(cx, "too slow");
+    ///             let _ = self.0.write(cx, "too slow");
     ///         }
-    ///         Then::Close
     ///     }
     /// }
     ///
@@ -285,10 +302,10 @@ impl Stream {
     /// });
     /// runtime.run(move |cx| {
     ///     let any = ([127, 0, 0, 1], 0).into();
-    ///     let open = |cx: &mut Cx, stream: &Stream, _: &_| {
+    ///     let open = |cx: &mut Cx, stream: Stream, _: &_| {
     ///         // Not refused: this is the connection's color.
     ///         let _ = stream.set_idle_timeout(cx, Some(Duration::from_millis(5)));
-    ///         Waits
+    ///         Waits(stream)
     ///     };
     ///     let listener = cx.serve(any, Acceptors::PerCore, &WAIT, open).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
@@ -309,21 +326,24 @@ impl Stream {
     /// under way, no more is received after a stop than had arrived by then. `false` at first.
     ///
     /// ```
-    /// use mely::net::{LengthPrefixed, RecvBuf, Session, Stream, Then};
+    /// use mely::net::{LengthPrefixed, RecvBuf, Session, Stream};
     /// use mely::Cx;
     ///
     /// /// Each message is stored, also one whose end comes after a stop.
-    /// struct Store(LengthPrefixed, Vec<Vec<u8>>);
+    /// struct Store {
+    ///     stream: Stream,
+    ///     frames: LengthPrefixed,
+    ///     messages: Vec<Vec<u8>>,
+    /// }
     ///
     /// impl Session for Store {
-    ///     fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-    ///         self.0.push(&data);
-    ///         while let Ok(Some(message)) = self.0.next_frame() {
-    ///             self.1.push(message.to_vec());
+    ///     fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+    ///         self.frames.push(&data);
+    ///         while let Ok(Some(message)) = self.frames.next_frame() {
+    ///             self.messages.push(message.to_vec());
     ///         }
     ///         // Not refused: this is the connection's color.
-    ///         let _ = stream.set_under_way(cx, !self.0.rest().is_empty());
-    ///         Then::Continue
+    ///         let _ = self.stream.set_under_way(cx, !self.frames.rest().is_empty());
     ///     }
     /// }
     /// ```
@@ -364,22 +384,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Calls `f` once, in the connection's color and under `handler`, when all that has arrived on
-    /// this machine by now has been given to [`on_data`](Self::on_data): what comes later was sent
-    /// by a peer that could know of whatever this color has done before. While the stream is
-    /// paused, `f` waits. It is dropped when the connection is closed.
+    /// Calls back once, when all that has arrived on this machine by now has been given to
+    /// [`Session::data`](super::Session::data): what comes later was sent by a peer that could know
+    /// of whatever this color has done before. While the stream is paused, that waits. The callback
+    /// is of the connection's color; it is dropped when the connection is closed.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color.
-    pub fn after_received<F>(
-        &self,
-        cx: &mut Cx,
-        handler: &'static Handler,
-        f: F,
-    ) -> Result<(), Reason>
+    /// [`Reason`](crate::Reason) outside the connection's color, or if the callback is of another.
+    pub fn after_received<F>(&self, cx: &mut Cx, callback: Callback<F>) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
+        let Callback { handler, color, f } = callback;
+        if color != self.color() {
+            return Err(Reason::OtherColor {
+                state: self.color(),
+                handler: color,
+            });
+        }
         {
             let mut colored = self.conn.colored.borrow(cx)?;
             if colored.phase != Phase::Open {
@@ -393,14 +415,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether [`on_data`](Self::on_data) will not be called any more.
+    /// Whether `on_data` will not be called any more.
     pub(crate) fn has_ended(&self, cx: &Cx) -> Result<bool, Reason> {
         let ended = |colored: &mut ColorHalf, ()| colored.ended || colored.phase != Phase::Open;
         self.conn.colored.visit(cx, (), ended)
     }
 
     /// Arms or cancels the receive on the home core.
-    fn receive(&self, cx: &mut Cx, wanted: bool) {
+    pub(super) fn receive(&self, cx: &mut Cx, wanted: bool) {
         self.conn.note_wanted(cx, wanted);
         Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
             conn.receive(driver, core, wanted);
@@ -430,9 +452,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Like [`write`](Self::write), and says at once what [`on_drained`](Self::on_drained) would
-    /// say in an event of its own: true if everything queued has left. Then `on_drained` is not
-    /// called for it. False: it will be.
+    /// Like [`write`](Self::write), and says at once what [`Session::drained`] would be told by an
+    /// event of its own: true if everything queued has left. Then `drained` is not called for it.
+    /// False: it will be.
+    ///
+    /// [`Session::drained`]: super::Session::drained
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -493,12 +517,13 @@ impl Stream {
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has
     /// been sent, or with the error that ended sending; then what was still queued is lost and
     /// further writes are refused. An error is the last call; `f` is dropped after it, or when the
-    /// connection is closed. (If `f` holds the state that owns this stream, and the peer ends its
-    /// side only, somebody has to close.)
-    ///
-    /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color.
-    pub fn on_drained<F>(&self, cx: &mut Cx, handler: &'static Handler, f: F) -> Result<(), Reason>
+    /// connection is closed.
+    pub(crate) fn on_drained<F>(
+        &self,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        f: F,
+    ) -> Result<(), Reason>
     where
         F: FnMut(&mut Cx, &Stream, io::Result<()>) + Send + 'static,
     {
@@ -521,7 +546,7 @@ impl Stream {
         Ok(())
     }
 
-    /// From now on [`on_drained`](Self::on_drained) is also called when a part of what is queued
+    /// From now on `on_drained` is also called when a part of what is queued
     /// has been sent, and more is left.
     pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Reason> {
         let colored = &self.conn.colored;
@@ -577,34 +602,24 @@ impl Stream {
         Ok(())
     }
 
-    /// Lets the connection live on its own: its callbacks get it as an argument. It is closed by
-    /// them, or after `on_data`'s last call (the end of the stream, or an error): at once, if that
-    /// has been.
+    /// Whether the connection stays open after its [`Session::end`](super::Session::end), for
+    /// answers that are yet to be written; until somebody closes it. `false` at first. Calls of
+    /// [`Session::end`](super::Session::end) may make it so. It has no meaning for an error, with
+    /// which the connection is closed.
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, with which the stream is dropped
-    /// and closed.
-    pub fn detach(mut self, cx: &mut Cx) -> Result<(), Reason> {
-        let ended = {
-            let mut colored = self.conn.colored.borrow(cx)?;
-            self.owner = false;
-            if colored.phase != Phase::Open {
-                return Ok(());
-            }
-            colored.detached = true;
-            colored.ended
-        };
-        if ended {
-            // The last call came before: nobody else would close it.
-            self.close(cx);
-            return Ok(());
-        }
-        // If the end has begun, it is told when it first wants to receive, or has been told before.
-        Arc::clone(&self.conn).call_home(cx, |conn, driver, _| conn.keep(driver));
-        Ok(())
+    /// [`Reason`](crate::Reason) outside the connection's color.
+    pub fn set_half_open(&self, cx: &mut Cx, half_open: bool) -> Result<(), Reason> {
+        let set = |colored: &mut ColorHalf, half_open| colored.half_open = half_open;
+        self.conn.colored.visit(cx, half_open, set)
     }
 
-    /// Closes after what is queued has been sent. Callbacks are not called any more. If sending
+    /// Dropped, it does not close the connection any more.
+    pub(super) fn disown(mut self) {
+        self.owner = false;
+    }
+
+    /// Closes after what is queued has been sent. The session is not called any more. If sending
     /// fails, the connection is reset, and its peer does not take what it has got for all.
     pub fn close(&self, cx: &mut Cx) {
         self.end(cx, false);
@@ -650,12 +665,14 @@ impl Drop for Stream {
         if !self.owner {
             return;
         }
+        let panics = panicking();
+        if !panics && self.conn.is_ending() {
+            return;
+        }
         let conn = Arc::clone(&self.conn);
         let (poster, color) = (conn.poster().clone(), conn.color());
         // Refused once the end is decided; then the last reference closes the descriptor. Until
-        // then the run may wait for just this, from whatever thread. A stream that was closed
-        // already makes this an event that finds nothing to do.
-        let panics = panicking();
+        // then the run may wait for just this, from whatever thread.
         let close = move |cx: &mut Cx| match panics {
             true => conn.reset(cx),
             false => conn.close(cx, false),
@@ -818,27 +835,5 @@ mod tests {
             format!("{:?}", stream.conn.colored.borrow(cx).unwrap().queue)
         });
         assert_eq!(told, "[SendBuf(owned, 4 bytes)]");
-    }
-
-    /// By its home core, and not when the last reference is dropped, wherever that is: the event
-    /// source has to know of it.
-    #[test]
-    fn detached_after_its_end_it_is_closed_at_home() {
-        let (mut simulation, stream, client) = connected();
-        let conn = Arc::clone(&stream.conn);
-        let (give, given_back) = channel();
-        post(&mut simulation, COLOR, move |cx| {
-            stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
-            give.send(stream).unwrap();
-        });
-        client.shutdown_write();
-        settle(&mut simulation);
-        let stream = given_back.recv().unwrap();
-        let net = simulation.network().clone();
-        // The listener and both ends.
-        assert_eq!(net.open_count(), 3);
-        post(&mut simulation, COLOR, |cx| stream.detach(cx).unwrap());
-        assert_eq!(net.open_count(), 2);
-        drop((conn, client));
     }
 }

@@ -176,28 +176,14 @@ impl Cx {
     /// ```
     ///
     /// # Panics
-    /// At the builder's limit of queued events; see [`try_spawn`](Self::try_spawn).
+    /// At the builder's limit of queued events; [`Poster::try_spawn`] gives the
+    /// future back instead.
     #[track_caller]
     pub fn spawn<F>(&self, color: Color, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         self.surely(|by| spawn(by, None, color, future))
-    }
-
-    /// Spawns, or gives the future back.
-    ///
-    /// # Errors
-    /// [`Reason::Full`](crate::Reason::Full) at the builder's limit of queued events.
-    pub fn try_spawn<F>(
-        &self,
-        color: Color,
-        future: F,
-    ) -> Result<JoinHandle<F::Output>, Rejected<F>>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        spawn(self, None, color, future)
     }
 }
 
@@ -216,7 +202,7 @@ impl Handler {
 }
 
 impl Poster {
-    /// Runs a future in `color`; see [`Cx::spawn`].
+    /// Runs a future in `color`, as [`Cx::spawn`], or gives it back.
     ///
     /// # Errors
     /// As [`Post::try_post`](crate::Post::try_post).

@@ -311,14 +311,19 @@ where
     }
 }
 
-fn ask_all<P, S, R, F>(by: &P, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+fn ask_all<P, S, R, F>(
+    by: &P,
+    states: S,
+    poisoned: IfPoisoned,
+    f: F,
+) -> Result<JoinHandle<R>, Rejected<F>>
 where
     P: Post + ?Sized,
     S: States,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = match Target::of(by, states, IfPoisoned::Posted) {
+    let target = match Target::of(by, states, poisoned) {
         Ok(target) => target,
         Err(refused) => {
             return Err(Rejected::new(refused, f));
@@ -367,9 +372,9 @@ impl Cx {
     /// If `f` panics all of the states are poisoned. If one of them is already, the event panics.
     ///
     /// # Panics
-    /// At the builder's limit of queued events; see [`try_with_all`](Self::try_with_all). Also if
-    /// there is no state, or one of them twice, or if they are of two runtimes; and if they are of
-    /// another runtime, which has ended.
+    /// At the builder's limit of queued events; see [`Poster::try_with_all`]. Also if there is
+    /// no state, or one of them twice, or if they are of two runtimes; and if they are of another
+    /// runtime, which has ended.
     #[track_caller]
     pub fn with_all<S, F>(&self, states: S, f: F)
     where
@@ -377,19 +382,6 @@ impl Cx {
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
         self.surely(|by| try_with_all(by, states, IfPoisoned::Posted, f));
-    }
-
-    /// Posts to several colors, or gives the closure back.
-    ///
-    /// # Errors
-    /// As [`Post::try_post`](crate::Post::try_post); and
-    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if one of the states is poisoned.
-    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
-    where
-        S: States,
-        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-    {
-        try_with_all(self, states, IfPoisoned::Refused, f)
     }
 
     /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
@@ -403,25 +395,25 @@ impl Cx {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|by| ask_all(by, states, f))
+        self.surely(|by| ask_all(by, states, IfPoisoned::Posted, f))
     }
 }
 
 impl Poster {
-    /// Posts `f` to the colors of several states at once; see [`Cx::with_all`]. They may be of
-    /// another runtime.
+    /// Posts `f` to the colors of several states at once, as [`Cx::with_all`], or gives it back.
+    /// They may be of another runtime.
     ///
     /// # Errors
     /// As [`Post::try_post`](crate::Post::try_post); and
     /// [`Reason::NoState`](crate::Reason::NoState), [`Reason::Twice`](crate::Reason::Twice) or
-    /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together. If
-    /// one of them is poisoned, the event panics.
+    /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together, and
+    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if one of them is poisoned.
     pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
     {
-        try_with_all(self, states, IfPoisoned::Posted, f)
+        try_with_all(self, states, IfPoisoned::Refused, f)
     }
 
     /// As [`try_with_all`](Self::try_with_all), and returns a handle for what `f` will return.
@@ -434,6 +426,6 @@ impl Poster {
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_all(self, states, f)
+        ask_all(self, states, IfPoisoned::Refused, f)
     }
 }

@@ -3,8 +3,7 @@
 //! An event is posted to each of the colors, as for events of several colors ([`super`]). When its
 //! turn has come it begins to read the states of its color ([`crate::colored::read`]), or waits at
 //! the color's gate. The last one posts what was asked for to a color of its own. So readers run in
-//! parallel, and can be stolen, while the colors themselves wait. An event that reads one state
-//! does the same with nothing in common ([`Reader`]).
+//! parallel, and can be stolen, while the colors themselves wait.
 
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
@@ -12,11 +11,11 @@ use super::{IfPoisoned, StatesByColor, Target};
 use crate::ask::{Asked, JoinHandle, run_asked};
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
-use crate::post::{Post, at_limit_of, until_of};
+use crate::post::Post;
 use crate::rejected::Rejected;
 use crate::sched::together::Arrive;
 use crate::sync::{Arc, Mutex};
-use crate::{Colored, Cx, Handler};
+use crate::{Cx, Handler};
 
 /// Posts what reads.
 type Body<H> = Box<dyn FnOnce(&mut Cx, <H as ReadHandles>::Reads) + Send>;
@@ -120,7 +119,7 @@ where
     })
 }
 
-fn try_read_all<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
+fn try_read<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
 where
     P: Post + ?Sized,
     S: ReadStates,
@@ -132,14 +131,19 @@ where
     }
 }
 
-fn ask_read_all<P, S, R, F>(by: &P, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+fn ask_read<P, S, R, F>(
+    by: &P,
+    states: S,
+    poisoned: IfPoisoned,
+    f: F,
+) -> Result<JoinHandle<R>, Rejected<F>>
 where
     P: Post + ?Sized,
     S: ReadStates,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
 {
-    let target = match Target::of(by, states, IfPoisoned::Posted) {
+    let target = match Target::of(by, states, poisoned) {
         Ok(target) => target,
         Err(refused) => {
             return Err(Rejected::new(refused, f));
@@ -150,49 +154,10 @@ where
     Ok(handle)
 }
 
-/// Who reads one state, and needs nothing in common with other events.
-struct Reader<T: Send + Sync + 'static, R: Send + 'static, F> {
-    state: Colored<T>,
-    handler: Option<&'static Handler>,
-    asked: Option<Asked<R>>,
-    f: F,
-}
-
-impl<T, R, F> Reader<T, R, F>
-where
-    T: Send + Sync + 'static,
-    R: Send + 'static,
-    F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
-{
-    /// In the state's color.
-    fn arrive(self, cx: &mut Cx) {
-        let (may, place) = cx.worker().core.may_read();
-        let begun = match may {
-            true => self.state.begin_reading(cx).transpose(),
-            false => None,
-        };
-        let Some(reading) = begun else {
-            let again = move |cx: &mut Cx| self.arrive(cx);
-            return cx.worker().core.wait(None, place, again);
-        };
-        cx.worker().core.reads(place);
-        let f = self.f;
-        read_apart(
-            cx,
-            self.handler,
-            self.asked,
-            reading,
-            |reading, cx| match reading {
-                Ok(reading) => f(reading.value(), cx),
-                Err(refused) => panic!("{refused}"),
-            },
-        );
-    }
-}
-
-impl<T: Send + Sync + 'static> Colored<T> {
-    /// Posts `f`, which reads the state: together with other readers of it, and never beside an
-    /// event that has `&mut T`. For what takes long, and would keep a color busy on one core.
+impl Cx {
+    /// Posts `f`, which reads a state, or several at once: together with other readers, and never
+    /// beside an event that has `&mut T`. For what takes long, and would keep a color busy on one
+    /// core: a read of one state costs some 2,000 instructions, which is about six posts.
     ///
     /// ```
     /// use mely::{Color, Colored, Handler, Runtime};
@@ -201,113 +166,15 @@ impl<T: Send + Sync + 'static> Colored<T> {
     ///     let table = Colored::new(cx, Color::from(9), vec![1, 2]);
     ///     table.post(cx, |table, _cx| table.push(3));
     ///     // Sees the push, and not what is posted later.
-    ///     table.via(&SUM).read(cx, move |table, _cx| finish.finish(table.iter().sum::<u32>()));
+    ///     let sum = |table: &Vec<u32>, _: &mut mely::Cx| table.iter().sum::<u32>();
+    ///     cx.read(&table.via(&SUM), move |table, cx| finish.finish(sum(table, cx)));
     ///     table.post(cx, |table, _cx| table.clear());
     /// })?;
     /// assert_eq!(sum, 6);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Returns what [`post`](Self::post) returns, and panics where that does.
-    ///
-    /// # Order
-    /// It has its place in the color as a [`post`](Self::post): it sees what all events posted
-    /// before have done to the state, and nothing that those posted after it do. All events of the
-    /// color that are posted after it wait until it is over, but for readers that directly follow.
-    /// Those run in any order, and in parallel.
-    ///
-    /// `f` runs in a color of its own, which is given to nobody else meanwhile. It is posted on the
-    /// core that has the state's color, and can be stolen from there as any other event: say how
-    /// long it takes with a handler ([`via`](Self::via)), or let it be learned. A read
-    /// costs some 2,000 instructions, which is about six posts.
-    ///
-    /// A [`Hold`](crate::Hold) posts it like anybody else: it waits until the hold of the state's
-    /// color is over, and so must not be what ends that. From the first read or hold of a runtime
-    /// on, each of its events costs some 30 instructions more.
-    ///
-    /// A panic in `f` does not poison the state, which nobody has changed. The event panics if the
-    /// state is poisoned.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    #[track_caller]
-    pub fn read<F>(&self, cx: &Cx, f: F)
-    where
-        F: FnOnce(&T, &mut Cx) + Send + 'static,
-    {
-        cx.surely(|by| self.post_read(by, f, None));
-    }
-
-    /// Like [`read`](Self::read), and gives the closure back where that panics, or the event would.
-    ///
-    /// # Errors
-    /// As [`try_post`](Self::try_post).
-    pub fn try_read<P, F>(&self, by: &P, f: F) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        F: FnOnce(&T, &mut Cx) + Send + 'static,
-    {
-        self.post_read(by, self.unless_poisoned(f)?, None)
-    }
-
-    /// Like [`read`](Self::read), and returns a handle for what `f` will return, as
-    /// [`ask`](Self::ask) does.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    #[track_caller]
-    pub fn ask_read<R, F>(&self, cx: &Cx, f: F) -> JoinHandle<R>
-    where
-        R: Send + 'static,
-        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
-    {
-        let (asked, handle) = Asked::new(&self.poster().inner);
-        cx.surely(|by| self.post_read(by, f, Some(asked)));
-        handle
-    }
-
-    /// As [`ask_read`](Self::ask_read), by whatever can post, or gives the closure back.
-    ///
-    /// # Errors
-    /// As [`try_read`](Self::try_read).
-    pub fn try_ask_read<P, R, F>(&self, by: &P, f: F) -> Result<JoinHandle<R>, Rejected<F>>
-    where
-        P: Post + ?Sized,
-        R: Send + 'static,
-        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
-    {
-        let f = self.unless_poisoned(f)?;
-        let (asked, handle) = Asked::new(&self.poster().inner);
-        self.post_read(by, f, Some(asked))?;
-        Ok(handle)
-    }
-
-    fn post_read<P, R, F>(&self, by: &P, f: F, asked: Option<Asked<R>>) -> Result<(), Rejected<F>>
-    where
-        P: Post + ?Sized,
-        R: Send + 'static,
-        F: FnOnce(&T, &mut Cx) -> R + Send + 'static,
-    {
-        let wrap = |f: F| {
-            let reader = Reader {
-                state: self.clone(),
-                handler: self.handler(),
-                asked,
-                f,
-            };
-            move |cx: &mut Cx| reader.arrive(cx)
-        };
-        let own = self.poster();
-        let until = until_of(by, &own.inner);
-        let sort = Sort::PASSING.at(at_limit_of(by, &own.inner));
-        own.post_sort_until(until, None, self.color(), f, sort, wrap)
-    }
-}
-
-impl Cx {
-    /// Posts `f` to the colors of several states at once, to read them: as
-    /// [`with_all`](Self::with_all) in its place in each of the colors, and as
-    /// [`Colored::read`] together with other readers, in a color of its own.
+    /// Several states:
     ///
     /// ```
     /// use mely::{Color, Colored, Runtime};
@@ -318,74 +185,78 @@ impl Cx {
     ///         *b += 30;
     ///     });
     ///     // Sees the transfer in both, and nothing between its halves.
-    ///     cx.read_all([&a, &b], move |[a, b], _cx| finish.finish((*a, *b)));
+    ///     cx.read([&a, &b], move |[a, b], _cx| finish.finish((*a, *b)));
     /// })?;
     /// assert_eq!(sums, (20, 80));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Panics
-    /// As [`with_all`](Self::with_all).
-    #[track_caller]
-    pub fn read_all<S, F>(&self, states: S, f: F)
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        self.surely(|by| try_read_all(by, states, IfPoisoned::Posted, f));
-    }
-
-    /// Posts to several colors, or gives the closure back.
+    /// # Order
+    /// It has its place in each of the colors as an event of [`with_all`](Self::with_all): it sees
+    /// what all events posted before have done to the states, and nothing that those posted after
+    /// it do. All events of the colors that are posted after it wait until it is over, but for
+    /// readers that directly follow. Those run in any order, and in parallel.
     ///
-    /// # Errors
-    /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        try_read_all(self, states, IfPoisoned::Refused, f)
-    }
-
-    /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
+    /// `f` runs in a color of its own, which is given to nobody else meanwhile. It is posted on the
+    /// core that has a state's color, and can be stolen from there as any other event: say how long
+    /// it takes with a handler ([`Colored::via`](crate::Colored::via)), or let it be learned.
+    ///
+    /// It waits until a hold of a state's color is over, and so must not be what ends that. From
+    /// the first read or hold of a runtime on, each of its events costs some 30 instructions more.
+    ///
+    /// A panic in `f` does not poison the states, which nobody has changed. The event panics if one
+    /// of them is poisoned.
     ///
     /// # Panics
     /// As [`with_all`](Self::with_all).
     #[track_caller]
-    pub fn ask_read_all<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
+    pub fn read<S, F>(&self, states: S, f: F)
+    where
+        S: ReadStates,
+        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
+    {
+        self.surely(|by| try_read(by, states, IfPoisoned::Posted, f));
+    }
+
+    /// As [`read`](Self::read), and returns a handle for what `f` will return.
+    ///
+    /// # Panics
+    /// As [`with_all`](Self::with_all).
+    #[track_caller]
+    pub fn ask_read<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
     where
         S: ReadStates,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|by| ask_read_all(by, states, f))
+        self.surely(|by| ask_read(by, states, IfPoisoned::Posted, f))
     }
 }
 
 impl Poster {
-    /// Posts `f` to the colors of several states at once, to read them; see [`Cx::read_all`]. They
-    /// may be of another runtime.
+    /// Posts `f`, which reads states, as [`Cx::read`], or gives it back. They may be of another
+    /// runtime.
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_read_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
+    pub fn try_read<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: ReadStates,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
     {
-        try_read_all(self, states, IfPoisoned::Posted, f)
+        try_read(self, states, IfPoisoned::Refused, f)
     }
 
-    /// As [`try_read_all`](Self::try_read_all), and returns a handle for what `f` will return.
+    /// As [`try_read`](Self::try_read), and returns a handle for what `f` will return.
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_ask_read_all<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+    pub fn try_ask_read<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         S: ReadStates,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_read_all(self, states, f)
+        ask_read(self, states, IfPoisoned::Refused, f)
     }
 }

@@ -4,8 +4,9 @@ use super::states::sealed::{Handles, ToHandles};
 use crate::colored::read::Reading;
 use crate::{Colored, Cx, Reason};
 
-/// States that an event can read together: as [`States`](crate::state::States), of types that are
-/// `Sync`. See [`Cx::read_all`].
+/// States that an event can read together, of types that are `Sync`: those of
+/// [`States`](crate::state::States), and `&Colored<T>`. The closure gets the same with `&T` in the
+/// place of `&mut T`. See [`Cx::read`].
 pub trait ReadStates: sealed::ReadStates {}
 
 impl<S: sealed::ReadStates> ReadStates for S {}
@@ -79,11 +80,27 @@ impl<T: Send + Sync + 'static> sealed::ReadStates for Vec<Colored<T>> {
     }
 }
 
+impl<T: Send + Sync + 'static> sealed::ReadStates for Vec<&Colored<T>> {
+    type Ref<'a> = Vec<&'a T>;
+
+    fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
+        reads.iter().map(lend).collect()
+    }
+}
+
 impl<T: Send + Sync + 'static> sealed::ReadStates for &[Colored<T>] {
     type Ref<'a> = Vec<&'a T>;
 
     fn lend(reads: &Vec<Read<T>>) -> Vec<&T> {
         reads.iter().map(lend).collect()
+    }
+}
+
+impl<T: Send + Sync + 'static> sealed::ReadStates for &Colored<T> {
+    type Ref<'a> = &'a T;
+
+    fn lend(reads: &(Read<T>,)) -> &T {
+        lend(&reads.0)
     }
 }
 

@@ -7,9 +7,13 @@ use crate::rejected::Reason;
 use crate::sync::Arc;
 use crate::{Color, Colored, Cx, Handler};
 
-/// States that an event can have together: an array of references to [`Colored`]s of one type, a
-/// slice or a `Vec` of them, or a tuple of up to three references, of any types. See
-/// [`Cx::with_all`](crate::Cx::with_all).
+/// States that an event can have together; see [`Cx::with_all`](crate::Cx::with_all).
+///
+/// | states | what the closure gets |
+/// |---|---|
+/// | `[&Colored<T>; N]` | `[&mut T; N]` |
+/// | `Vec<&Colored<T>>`, `Vec<Colored<T>>`, `&[Colored<T>]` | `Vec<&mut T>` |
+/// | `(&Colored<A>,)`, `(&Colored<A>, &Colored<B>)`, and so with three | `(&mut A,)`, `(&mut A, &mut B)`, and so with three |
 pub trait States: sealed::States {}
 
 impl<S: sealed::States> States for S {}
@@ -148,6 +152,22 @@ impl<T: Send + 'static> ToHandles for Vec<Colored<T>> {
     }
 }
 
+impl<T: Send + 'static> ToHandles for Vec<&Colored<T>> {
+    type Handles = Vec<Colored<T>>;
+
+    fn handles(self) -> Self::Handles {
+        self.into_iter().cloned().collect()
+    }
+}
+
+impl<T: Send + 'static> ToHandles for &Colored<T> {
+    type Handles = (Colored<T>,);
+
+    fn handles(self) -> Self::Handles {
+        (self.clone(),)
+    }
+}
+
 impl<T: Send + 'static> ToHandles for &[Colored<T>] {
     type Handles = Vec<Colored<T>>;
 
@@ -189,6 +209,14 @@ impl<T: Send + 'static> TakeHandles for Vec<Colored<T>> {
 }
 
 impl<T: Send + 'static> sealed::States for Vec<Colored<T>> {
+    type Mut<'a> = Vec<&'a mut T>;
+
+    fn lend(values: &mut Vec<Option<Lent<T>>>) -> Vec<&mut T> {
+        values.iter_mut().map(lend).collect()
+    }
+}
+
+impl<T: Send + 'static> sealed::States for Vec<&Colored<T>> {
     type Mut<'a> = Vec<&'a mut T>;
 
     fn lend(values: &mut Vec<Option<Lent<T>>>) -> Vec<&mut T> {

@@ -7,6 +7,7 @@
 )]
 #![allow(missing_debug_implementations, reason = "of no use in tests")]
 
+pub mod calls;
 pub mod wire;
 
 use mely::net::{Backend, SimNet};

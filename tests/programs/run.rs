@@ -252,10 +252,10 @@ impl Body {
         let states: Vec<_> = colors.iter().map(|&c| Colored::new(cx, c, ())).collect();
         let posted = if reads {
             let read = move |_: Vec<&()>, cx: &mut Cx| body.run(cx);
-            cx.try_read_all(states, read).map_err(drop)
+            cx.poster().try_read(states, read).map_err(drop)
         } else {
             let have = move |_: Vec<&mut ()>, cx: &mut Cx| body.run(cx);
-            cx.try_with_all(states, have).map_err(drop)
+            cx.poster().try_with_all(states, have).map_err(drop)
         };
         if posted.is_ok() {
             parts.into_iter().for_each(|id| self.accepted(id));
@@ -344,7 +344,9 @@ impl Body {
             Act::Hurry(color) => cx.hurry(Color::from(color)),
             Act::Working(cores) => {
                 let cores = 1 + cores % cx.cores();
-                cx.set_working_cores(cores).expect("there are as many");
+                cx.poster()
+                    .set_working_cores(cores)
+                    .expect("there are as many");
             }
             Act::Timer(ns, color, acts) => {
                 let color = Color::from(color);

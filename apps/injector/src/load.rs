@@ -2,10 +2,11 @@
 //! in it. So a share's counters need no lock, and what a response costs the injector is little.
 
 use crate::file_set::Files;
-use crate::measure::Measure;
+use crate::measure::{Errors, Measure};
 use crate::response::{Progress, Reader, Wrong};
 use crate::work::{Until, Work};
-use mely::net::{Incoming, RecvBuf, Stream, Timer};
+use mely::net::{Incoming, RecvBuf, Session, Stream, Timer};
+use mely::state::WeakColored;
 use mely::{Color, Colored, Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -70,21 +71,24 @@ struct Share {
 
 type OnEnd = Arc<dyn Fn(&mut Cx, Measure) + Send + Sync>;
 
+/// What a share knows of a client.
 #[derive(Default)]
 struct Client {
-    /// Dropping it closes it.
-    stream: Option<Stream>,
+    connection: Option<WeakColored<Connection>>,
+    /// Responses in measured time.
+    measured: u64,
+}
+
+/// A client's connection.
+struct Connection {
+    stream: Stream,
+    share: Colored<Share>,
+    client: usize,
+    plan: &'static Plan,
     reader: Reader,
     file: usize,
     /// Of this connection, so far.
     responses: u64,
-    /// Of all connections, in measured time.
-    measured: u64,
-    times: Option<Times>,
-}
-
-#[derive(Clone, Copy)]
-struct Times {
     began: Instant,
     asked: Instant,
 }
@@ -194,7 +198,6 @@ impl Share {
     }
 
     fn end(&mut self, cx: &mut Cx) {
-        // With it the connections' callbacks have nobody to call.
         self.me = None;
         if let Some(silence) = self.silence.take() {
             silence.cancel(cx);
@@ -205,7 +208,11 @@ impl Share {
         self.measure.clients = self.clients.len() as u64;
         let starved = self.clients.iter().filter(|client| client.measured == 0);
         self.measure.starved = starved.count() as u64;
-        self.clients.clear();
+        for client in self.clients.drain(..) {
+            if let Some(connection) = client.connection {
+                connection.post(cx, |connection, cx| connection.stream.close(cx));
+            }
+        }
         on_end(cx, std::mem::take(&mut self.measure));
     }
 
@@ -249,90 +256,70 @@ impl Share {
         if self.measuring {
             self.measure.connections += 1;
         }
+        let (plan, asked) = (self.plan, self.heard);
         let stream = incoming.open(me.color());
-        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            let _ = me.with(cx, |share, cx| share.data(cx, client, data));
-        };
-        // Not refused: this is the stream's color.
-        let _ = stream.on_data(cx, &RESPONSE, on_data);
-        self.clients[client] = Client {
-            stream: Some(stream),
-            measured: self.clients[client].measured,
-            times: Some(Times {
+        let connection = stream.serve(&RESPONSE, move |cx, stream, _| {
+            let mut connection = Connection {
+                stream,
+                share: me,
+                client,
+                plan,
+                reader: Reader::default(),
+                file: 0,
+                responses: 0,
                 began,
-                asked: began,
-            }),
-            ..Client::default()
-        };
-        self.ask(cx, client, self.heard);
+                asked,
+            };
+            connection.ask(cx, asked);
+            connection
+        });
+        self.clients[client].connection = Some(connection.downgrade());
     }
 
-    fn ask(&mut self, cx: &mut Cx, index: usize, now: Instant) {
-        let file = self.plan.files.choose(&mut self.random);
-        let client = &mut self.clients[index];
-        client.file = file;
-        if let (Some(stream), Some(times)) = (&client.stream, &mut client.times) {
-            times.asked = now;
-            // One that is broken says so to its `on_data`.
-            let _ = stream.write(cx, self.plan.requests[file].as_slice());
-        }
-    }
-
-    fn data(&mut self, cx: &mut Cx, index: usize, data: io::Result<RecvBuf>) {
-        let plan = self.plan;
+    /// Counts a response that came after `took`, and after `first` since its connection was begun
+    /// if it is that one's first. False: that was all.
+    fn response(
+        &mut self,
+        cx: &mut Cx,
+        index: usize,
+        bytes: usize,
+        took: Duration,
+        first: Option<Duration>,
+    ) -> bool {
         let Some(client) = self.clients.get_mut(index) else {
-            return;
+            return false;
         };
-        let expected = plan.files.body(client.file);
-        let errors = &mut self.measure.errors;
-        let wrong = match data {
-            Ok(data) if !data.is_empty() => {
-                match client.reader.advance(&data, expected, plan.work.check) {
-                    Ok(Progress::More) => {
-                        self.heard = Instant::now();
-                        return;
-                    }
-                    Ok(Progress::Done { close }) => {
-                        return self.response(cx, index, expected.len(), close);
-                    }
-                    Err(Wrong::Framing) => &mut errors.framing,
-                    Err(Wrong::Status) => &mut errors.status,
-                    Err(Wrong::Body) => &mut errors.body,
-                }
-            }
-            _ => &mut errors.closed,
-        };
-        self.heard = Instant::now();
-        if self.measuring {
-            *wrong += 1;
-            if self.is_last() {
-                return self.end(cx);
-            }
+        if !self.measuring {
+            return true;
         }
-        self.reconnect(cx, index);
+        client.measured += 1;
+        self.measure.response(took, bytes);
+        if let Some(first) = first {
+            self.measure.first_response(first);
+        }
+        self.goes_on(cx)
     }
 
-    fn response(&mut self, cx: &mut Cx, index: usize, bytes: usize, close: bool) {
-        let now = Instant::now();
-        self.heard = now;
-        let client = &mut self.clients[index];
-        client.responses += 1;
-        let over = close || client.responses == self.plan.work.requests_per_connection;
-        if let (true, Some(times)) = (self.measuring, client.times) {
-            client.measured += 1;
-            self.measure.response(now - times.asked, bytes);
-            if client.responses == 1 {
-                self.measure.first_response(now - times.began);
-            }
-            if self.is_last() {
-                return self.end(cx);
-            }
+    /// Counts what came instead of a response. False: that was all.
+    fn wrong(&mut self, cx: &mut Cx, count: impl FnOnce(&mut Errors)) -> bool {
+        if self.clients.is_empty() {
+            return false;
         }
-        if over {
-            self.reconnect(cx, index);
-        } else {
-            self.ask(cx, index, now);
+        self.heard = Instant::now();
+        if !self.measuring {
+            return true;
         }
+        count(&mut self.measure.errors);
+        self.goes_on(cx)
+    }
+
+    /// Counts one towards the total, and ends if it was the last.
+    fn goes_on(&mut self, cx: &mut Cx) -> bool {
+        let is_last = self.is_last();
+        if is_last {
+            self.end(cx);
+        }
+        !is_last
     }
 
     /// Counts one towards the total. Errors count too: a server that gives nothing else must not
@@ -344,11 +331,73 @@ impl Share {
         *left = left.saturating_sub(1);
         *left == 0
     }
+}
 
-    fn reconnect(&mut self, cx: &mut Cx, index: usize) {
-        if let Some(stream) = self.clients[index].stream.take() {
-            stream.close(cx);
+impl Session for Connection {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        let expected = self.plan.files.body(self.file);
+        let check = self.plan.work.check;
+        match self.reader.advance(&data, expected, check) {
+            Ok(Progress::More) => self.in_share(cx, |share, _cx| share.heard = Instant::now()),
+            Ok(Progress::Done { close }) => self.response(cx, expected.len(), close),
+            Err(wrong) => self.wrong(cx, |errors| match wrong {
+                Wrong::Framing => errors.framing += 1,
+                Wrong::Status => errors.status += 1,
+                Wrong::Body => errors.body += 1,
+            }),
         }
-        self.connect(cx, index);
+    }
+
+    fn end(&mut self, cx: &mut Cx, _end: io::Result<()>) {
+        self.wrong(cx, |errors| errors.closed += 1);
+    }
+}
+
+impl Connection {
+    /// Lends the share, which is of the same color.
+    fn in_share<R: Default>(&self, cx: &mut Cx, f: impl FnOnce(&mut Share, &mut Cx) -> R) -> R {
+        // Refused only if an event has panicked that had it.
+        self.share.with(cx, f).unwrap_or_default()
+    }
+
+    fn ask(&mut self, cx: &mut Cx, now: Instant) {
+        self.file = self.in_share(cx, |share, _cx| share.plan.files.choose(&mut share.random));
+        self.asked = now;
+        // If sending it fails, this session is told.
+        let _ = self
+            .stream
+            .write(cx, self.plan.requests[self.file].as_slice());
+    }
+
+    fn response(&mut self, cx: &mut Cx, bytes: usize, close: bool) {
+        let now = Instant::now();
+        self.responses += 1;
+        let client = self.client;
+        let first = (self.responses == 1).then(|| now - self.began);
+        let took = now - self.asked;
+        let goes_on = self.in_share(cx, |share, cx| {
+            share.heard = now;
+            share.response(cx, client, bytes, took, first)
+        });
+        if !goes_on {
+            return;
+        }
+        if close || self.responses == self.plan.work.requests_per_connection {
+            self.reconnect(cx);
+        } else {
+            self.ask(cx, now);
+        }
+    }
+
+    fn wrong(&mut self, cx: &mut Cx, count: impl FnOnce(&mut Errors)) {
+        if self.in_share(cx, |share, cx| share.wrong(cx, count)) {
+            self.reconnect(cx);
+        }
+    }
+
+    fn reconnect(&mut self, cx: &mut Cx) {
+        self.stream.close(cx);
+        let client = self.client;
+        self.in_share(cx, |share, cx| share.connect(cx, client));
     }
 }

@@ -17,8 +17,9 @@ use crate::measure::{Measure, Outcome};
 use crate::run::{self, Clock};
 use crate::work::{Until, Work};
 use crate::{NAME, out};
-use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Stream};
+use mely::net::{Acceptors, Incoming, Listener, RecvBuf, Session, Stream};
 use mely::runtime::Finish;
+use mely::state::WeakColored;
 use mely::{Color, Colored, Cx, Handler, Runtime};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -48,12 +49,20 @@ struct Master {
     finish: Finish<Result<Outcome>>,
 }
 
+/// What the master knows of an injector.
 struct Joined {
-    stream: Stream,
-    lines: Lines,
+    injector: WeakColored<Injector>,
     is_ready: bool,
     /// It has sent its measure.
     is_done: bool,
+}
+
+/// The connection of an injector.
+struct Injector {
+    stream: Stream,
+    lines: Lines,
+    number: usize,
+    master: Colored<Master>,
 }
 
 /// What has arrived, cut into lines.
@@ -119,8 +128,8 @@ impl Master {
         me: Colored<Master>,
         addr: SocketAddr,
     ) -> io::Result<SocketAddr> {
-        let accept = me.on_each(&MASTER, |master, cx, incoming| match incoming {
-            Ok(incoming) => master.joined(cx, incoming),
+        let accept = me.on_each(&MASTER, |master, _cx, incoming| match incoming {
+            Ok(incoming) => master.joined(incoming),
             Err(error) => master.give_up(io::Error::to_string(&error)),
         });
         let listener = cx.listen(addr, Acceptors::Single, accept)?;
@@ -135,96 +144,95 @@ impl Master {
         self.finish.finish(Err(why.into()));
     }
 
-    fn joined(&mut self, cx: &mut Cx, incoming: Incoming) {
+    fn joined(&mut self, incoming: Incoming) {
         let Some(me) = self.me.clone() else { return };
         if self.started {
             // It came too late, and is closed.
             return;
         }
-        let stream = incoming.open(MASTER_COLOR);
         let is_free = |number: &usize| !self.joined.contains_key(number);
         let number = (0..).find(is_free).expect("fewer than numbers");
-        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            let _ = me.with(cx, |master, cx| {
-                let Err(error) = master.heard(cx, number, data) else {
-                    return;
-                };
-                let error = format!("injector {number}: {error}");
-                if master.started {
-                    master.give_up(error);
-                } else {
-                    out::try_say(NAME, format_args!("{error}; waiting for another"));
-                    master.joined.remove(&number);
-                }
-            });
-        };
-        // Not refused: this is the stream's color. A write that fails says so to `on_data`.
-        let _ = stream.on_data(cx, &MASTER, on_data);
-        let options = self.work.to_options().join(" ");
-        let _ = stream.write(cx, format!("work {number} {options}\n"));
+        let work = format!("work {number} {}\n", self.work.to_options().join(" "));
+        let stream = incoming.open(MASTER_COLOR);
+        let injector = stream.serve(&MASTER, move |cx, stream, _| {
+            // If sending it fails, the session is told.
+            let _ = stream.write(cx, work);
+            Injector {
+                stream,
+                lines: Lines::default(),
+                number,
+                master: me,
+            }
+        });
         let joined = Joined {
-            stream,
-            lines: Lines::default(),
+            injector: injector.downgrade(),
             is_ready: false,
             is_done: false,
         };
         self.joined.insert(number, joined);
     }
 
-    fn heard(&mut self, cx: &mut Cx, number: usize, data: io::Result<RecvBuf>) -> Result<()> {
+    /// A line has come from an injector.
+    fn heard(&mut self, cx: &mut Cx, number: usize, line: &str) -> Result<()> {
         let Some(joined) = self.joined.get_mut(&number) else {
             // Not one of those that were started.
             return Ok(());
         };
         if joined.is_done {
-            // It leaves, while others are still at work.
             return Ok(());
         }
-        let data = data?;
-        if data.is_empty() {
-            return Err("is gone before it was done".into());
+        if !self.started {
+            if line != "ready" {
+                return Err("talks nonsense".into());
+            }
+            joined.is_ready = true;
+            let ready = self.joined.values().filter(|joined| joined.is_ready);
+            if ready.count() == self.wanted {
+                self.start(cx);
+            }
+            return Ok(());
         }
-        for line in joined.lines.push(&data).ok_or("talks nonsense")? {
-            if !self.started {
-                if line != "ready" {
-                    return Err("talks nonsense".into());
-                }
-                if let Some(joined) = self.joined.get_mut(&number) {
-                    joined.is_ready = true;
-                }
-                if self
-                    .joined
-                    .values()
-                    .filter(|joined| joined.is_ready)
-                    .count()
-                    == self.wanted
-                {
-                    self.start(cx);
-                }
-                continue;
-            }
-            let measure = Measure::from_json(&serde_json::from_str(&line)?);
-            self.sum.add(&measure.ok_or("sent no measure")?);
-            if let Some(joined) = self.joined.get_mut(&number) {
-                joined.is_done = true;
-            }
-            self.gathered += 1;
-            if self.gathered == self.wanted {
-                let outcome = self.clock.outcome(std::mem::take(&mut self.sum));
-                self.finish.finish(outcome.map_err(Into::into));
-            }
+        let measure = Measure::from_json(&serde_json::from_str(line)?);
+        self.sum.add(&measure.ok_or("sent no measure")?);
+        joined.is_done = true;
+        self.gathered += 1;
+        if self.gathered == self.wanted {
+            let outcome = self.clock.outcome(std::mem::take(&mut self.sum));
+            self.finish.finish(outcome.map_err(Into::into));
         }
         Ok(())
+    }
+
+    /// An injector is gone, or is sent away.
+    fn lost(&mut self, number: usize, why: Box<dyn Error + Send + Sync>) {
+        if self.joined.get(&number).is_none_or(|joined| joined.is_done) {
+            // Not one of those that were started; or it leaves, while others are still at work.
+            return;
+        }
+        let why = format!("injector {number}: {why}");
+        if self.started {
+            self.give_up(why);
+        } else {
+            out::try_say(NAME, format_args!("{why}; waiting for another"));
+            self.joined.remove(&number);
+        }
     }
 
     fn start(&mut self, cx: &mut Cx) {
         self.started = true;
         // No more. Those that are not ready are closed.
         self.listener = None;
-        self.joined.retain(|_, joined| joined.is_ready);
         for joined in self.joined.values() {
-            let _ = joined.stream.write(cx, "start\n");
+            let is_ready = joined.is_ready;
+            joined.injector.post(cx, move |injector, cx| {
+                if is_ready {
+                    let _ = injector.stream.write(cx, "start\n");
+                } else {
+                    injector.stream.close(cx);
+                }
+            });
         }
+        self.joined.retain(|_, joined| joined.is_ready);
         let (Until::Time { warm_up, measured }, Some(me)) = (self.work.until, self.me.clone())
         else {
             self.clock.start();
@@ -240,9 +248,44 @@ impl Master {
     }
 }
 
-/// One of a master's injectors.
+impl Injector {
+    fn leave(&mut self, cx: &mut Cx, why: Box<dyn Error + Send + Sync>) {
+        self.stream.close(cx);
+        let number = self.number;
+        // Refused if the master has panicked.
+        let _ = self.master.with(cx, |master, _cx| master.lost(number, why));
+    }
+
+    fn heard(&mut self, cx: &mut Cx, data: &[u8]) -> Result<()> {
+        let number = self.number;
+        for line in self.lines.push(data).ok_or("talks nonsense")? {
+            let heard = |master: &mut Master, cx: &mut Cx| master.heard(cx, number, &line);
+            self.master.with(cx, heard)??;
+        }
+        Ok(())
+    }
+}
+
+impl Session for Injector {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        if let Err(error) = self.heard(cx, &data) {
+            self.leave(cx, error);
+        }
+    }
+
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        let why = match end {
+            Ok(()) => "is gone before it was done".into(),
+            Err(error) => error.into(),
+        };
+        self.leave(cx, why);
+    }
+}
+
+/// One of a master's injectors, connected to it.
 struct Worker {
-    stream: Option<Stream>,
+    stream: Stream,
+    me: WeakColored<Worker>,
     lines: Lines,
     work: Option<(u64, Work)>,
     files_max: u64,
@@ -254,32 +297,39 @@ struct Worker {
 /// # Errors
 /// If the master cannot be reached, or leaves before the work is done.
 pub(crate) fn join(runtime: Runtime, master: SocketAddr, files_max: u64) -> Result<()> {
-    runtime.run_until(move |cx, finish| {
-        let worker = Worker {
-            stream: None,
-            lines: Lines::default(),
-            work: None,
-            files_max,
-            finish,
-        };
-        let worker = Colored::new(cx, MASTER_COLOR, worker);
-        let its = worker.clone();
-        worker
-            .via(&MASTER)
-            .post(cx, move |worker: &mut Worker, cx| {
-                let me = its.clone();
-                let connected = its.on_value(&MASTER, move |worker, cx, incoming| match incoming {
-                    Ok(incoming) => worker.connected(cx, me, incoming),
-                    Err(error) => {
-                        let error: io::Error = error;
-                        worker.over(Err(format!("master {master}: {error}").into()));
-                    }
+    runtime.run_until(move |cx, finish: Finish<Result<()>>| {
+        let failed = finish.clone();
+        let connected = move |_: &mut Cx, incoming: io::Result<Incoming>| match incoming {
+            Ok(incoming) => {
+                let stream = incoming.open(MASTER_COLOR);
+                stream.serve(&MASTER, move |_, stream, me| Worker {
+                    stream,
+                    me: me.clone(),
+                    lines: Lines::default(),
+                    work: None,
+                    files_max,
+                    finish,
                 });
-                if let Err(error) = cx.connect(master, connected) {
-                    worker.over(Err(error.into()));
-                }
-            });
+            }
+            Err(error) => finish.finish(Err(format!("master {master}: {error}").into())),
+        };
+        if let Err(error) = cx.connect(master, MASTER.on_value(MASTER_COLOR, connected)) {
+            failed.finish(Err(error.into()));
+        }
     })?
+}
+
+impl Session for Worker {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        if let Err(error) = self.heard(cx, &data) {
+            self.over(Err(format!("the master {error}").into()));
+        }
+    }
+
+    fn end(&mut self, _cx: &mut Cx, end: io::Result<()>) {
+        let why = end.map_or_else(|error| error.to_string(), |()| "is gone".to_owned());
+        self.over(Err(format!("the master {why}").into()));
+    }
 }
 
 impl Worker {
@@ -288,26 +338,8 @@ impl Worker {
         self.finish.finish(done);
     }
 
-    fn connected(&mut self, cx: &mut Cx, me: Colored<Worker>, incoming: Incoming) {
-        let stream = incoming.open(MASTER_COLOR);
-        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            let its = me.clone();
-            let _ = me.with(cx, |worker, cx| {
-                if let Err(error) = worker.heard(cx, its, data) {
-                    worker.over(Err(format!("the master {error}").into()));
-                }
-            });
-        };
-        let _ = stream.on_data(cx, &MASTER, on_data);
-        self.stream = Some(stream);
-    }
-
-    fn heard(&mut self, cx: &mut Cx, me: Colored<Worker>, data: io::Result<RecvBuf>) -> Result<()> {
-        let data = data?;
-        if data.is_empty() {
-            return Err("is gone".into());
-        }
-        for line in self.lines.push(&data).ok_or("talks nonsense")? {
+    fn heard(&mut self, cx: &mut Cx, data: &[u8]) -> Result<()> {
+        for line in self.lines.push(data).ok_or("talks nonsense")? {
             if let Some(work) = line.strip_prefix("work ") {
                 let (number, work) = understand(work)?;
                 if let Err(error) = work.fits(self.files_max) {
@@ -319,13 +351,12 @@ impl Worker {
                 self.say(cx, "ready\n".to_owned());
             } else if line == "start" {
                 let (number, work) = self.work.take().ok_or("starts no work")?;
-                let me = me.clone();
+                let me = self.me.clone();
                 run::start(cx, work, number, Vec::new(), move |cx, outcome| {
-                    let told = move |worker: &mut Worker, cx: &mut Cx| match outcome {
+                    me.post(cx, move |worker, cx| match outcome {
                         Ok(outcome) => worker.tell(cx, &outcome),
                         Err(error) => worker.over(Err(error.into())),
-                    };
-                    me.via(&MASTER).post(cx, told);
+                    });
                 });
             } else {
                 return Err("talks nonsense".into());
@@ -335,9 +366,8 @@ impl Worker {
     }
 
     fn say(&mut self, cx: &mut Cx, line: String) {
-        if let Some(stream) = &self.stream {
-            let _ = stream.write(cx, line);
-        }
+        // If sending it fails, this session is told.
+        let _ = self.stream.write(cx, line);
     }
 
     /// The last word: the runtime ends when it has been sent.

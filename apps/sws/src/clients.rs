@@ -95,7 +95,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
     if let Some(said) = cores::told(&server.poster.stats()) {
         out::try_say(NAME, said);
     }
-    let (source, reason) = source::told(&cx.backends());
+    let (source, reason) = source::told(&cx.poster().backends());
     if !reason.is_empty() {
         out::try_say(NAME, format_args!("runs on {source}, since {reason}"));
     }
@@ -178,7 +178,7 @@ impl Clients {
         counter.fetch_add(1, Ordering::Relaxed);
         let number = self.next;
         self.next += 1;
-        let session = Session::open(cx, server, incoming, me.clone(), number, refused);
+        let session = Session::open(server, incoming, me.clone(), number, refused);
         if !refused {
             if self.stopping {
                 // Who came before the end may have asked before it.

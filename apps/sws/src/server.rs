@@ -14,8 +14,8 @@
 //!
 //! `->` is an event, `=>` a call. Calling is allowed where one color would run both in sequence
 //! anyway. CheckInCache is called: it is shorter than an event. And a response that the kernel
-//! takes at once, as mostly, is accounted for by WriteResponse; ResponseSent, which the paper does
-//! not have, is an event only for what had to wait. So a request is three events.
+//! takes at once, as mostly, is accounted for by WriteResponse; only for what had to wait is there
+//! one more event, under ReadRequest. So a request is three events.
 
 use crate::args::Args;
 use crate::clients::{ACCEPT_COLOR, Clients};

@@ -19,7 +19,6 @@ static READ_REQUEST: Handler = Handler::new("ReadRequest");
 static PARSE_REQUEST: Handler = Handler::new("ParseRequest");
 static WRITE_RESPONSE: Handler = Handler::new("WriteResponse");
 pub(crate) static CLOSE: Handler = Handler::new("Close");
-static RESPONSE_SENT: Handler = Handler::new("ResponseSent");
 static DEADLINE: Handler = Handler::new("Deadline");
 
 /// From bytes that have arrived to their answer it takes two events: ParseRequest, WriteResponse.
@@ -53,10 +52,32 @@ pub(crate) struct Session {
     number: u64,
 }
 
+impl mely::net::Session for Session {
+    /// ReadRequest.
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        let next = self.http.read_request(&data);
+        self.go(cx, next);
+    }
+
+    /// All of the last answers has left.
+    fn drained(&mut self, cx: &mut Cx) {
+        let next = self.http.on_drained();
+        self.go(cx, next);
+    }
+
+    fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
+        let next = match end {
+            Ok(()) => self.http.on_eof(),
+            // Reset by the client, or the runtime is ending: nobody is there to answer.
+            Err(_) => Next::Abort,
+        };
+        self.go(cx, next);
+    }
+}
+
 impl Session {
     /// Gives a connection its color and its state; one that is `refused` gets a 503.
     pub(crate) fn open(
-        cx: &mut Cx,
         server: &'static Server,
         incoming: Incoming,
         clients: Colored<Clients>,
@@ -64,65 +85,44 @@ impl Session {
         refused: bool,
     ) -> Colored<Session> {
         let fd = incoming.fd();
-        let color = Color::from(fd as u64);
-        let http = Conn::default();
-        let watch = Watch::new(http.timer(), clock::now());
-        let session = Session {
-            server,
-            http,
-            stream: incoming.open(color),
-            fd,
-            answered_bytes: 0,
-            taken_bytes: 0,
-            me: None,
-            timer: None,
-            watch,
-            asked: false,
-            steps_left: STEPS_MAX,
-            paused: false,
-            closing: false,
-            leaving: false,
-            clients,
-            number,
-        };
-        let session = Colored::new(cx, color, session);
-        let its = session.clone();
-        let begin = move |session: &mut Session, cx: &mut Cx| session.begin(cx, its, refused);
-        session.via(&READ_REQUEST).post(cx, begin);
-        session
+        let stream = incoming.open(Color::from(fd as u64));
+        stream.serve(&READ_REQUEST, move |cx, stream, me| {
+            let http = Conn::default();
+            let watch = Watch::new(http.timer(), clock::now());
+            let mut session = Session {
+                server,
+                http,
+                stream,
+                fd,
+                answered_bytes: 0,
+                taken_bytes: 0,
+                me: me.upgrade(),
+                timer: None,
+                watch,
+                asked: false,
+                steps_left: STEPS_MAX,
+                paused: false,
+                closing: false,
+                leaving: false,
+                clients,
+                number,
+            };
+            session.begin(cx, refused);
+            session
+        })
     }
 
-    fn begin(&mut self, cx: &mut Cx, me: Colored<Session>, refused: bool) {
-        let its = me.clone();
-        let on_data = move |cx: &mut Cx, _: &Stream, data: io::Result<RecvBuf>| {
-            let _ = its.with(cx, |session, cx| session.read_request(cx, data));
-        };
-        let its = me.clone();
-        let on_drained = move |cx: &mut Cx, _: &Stream, sent: io::Result<()>| {
-            let _ = its.with(cx, |session, cx| session.response_sent(cx, sent));
-        };
-        self.me = Some(me);
+    fn begin(&mut self, cx: &mut Cx, refused: bool) {
         self.watch_on(cx, clock::now());
         // Not refused: this is the stream's color. `Conn` bounds what is queued, to a little and
         // one answer of any size; a bound of the stream's own could only lose a part of that.
         let _ = self.stream.set_write_limit(cx, usize::MAX);
-        let _ = self.stream.on_drained(cx, &RESPONSE_SENT, on_drained);
-        let _ = self.stream.on_data(cx, &READ_REQUEST, on_data);
+        // `Conn` says when to close.
+        let _ = self.stream.set_half_open(cx, true);
         if refused {
             let next = self.http.turn_away();
             self.go(cx, next);
         }
-    }
-
-    /// ReadRequest.
-    fn read_request(&mut self, cx: &mut Cx, data: io::Result<RecvBuf>) {
-        let next = match data {
-            Ok(data) if data.is_empty() => self.http.on_eof(),
-            Ok(data) => self.http.read_request(&data),
-            // Reset by the client, or the runtime is ending: nobody is there to answer.
-            Err(_) => Next::Abort,
-        };
-        self.go(cx, next);
     }
 
     fn parse_request(&mut self, cx: &mut Cx) {
@@ -162,14 +162,6 @@ impl Session {
         };
         self.watch_on(cx, clock::not_before(tick));
         self.go(cx, if next == Next::Wait { drained } else { next });
-    }
-
-    fn response_sent(&mut self, cx: &mut Cx, sent: io::Result<()>) {
-        let next = match sent {
-            Ok(()) => self.http.on_drained(),
-            Err(_) => Next::Abort,
-        };
-        self.go(cx, next);
     }
 
     /// The server was told to stop: a connection ends after the request that is under way, or has
@@ -215,14 +207,11 @@ impl Session {
             Next::CheckInCache => return self.check_in_cache(cx),
             Next::WriteResponse => me.via(&WRITE_RESPONSE).post(cx, Session::write_response),
             Next::LastLook => {
-                let me = me.clone();
-                let looked = move |cx: &mut Cx| {
-                    let _ = me.with(cx, |session, cx| {
-                        let next = session.http.last_look();
-                        session.go(cx, next);
-                    });
-                };
-                let _ = self.stream.after_received(cx, &CLOSE, looked);
+                let looked = me.on(&CLOSE, |session, cx| {
+                    let next = session.http.last_look();
+                    session.go(cx, next);
+                });
+                let _ = self.stream.after_received(cx, looked);
             }
             Next::Close => self.closing = true,
             Next::Abort => me
@@ -371,8 +360,8 @@ impl Session {
         let me = self.me.clone().filter(|_| !self.paused);
         let Some(me) = me else { return false };
         // The last bytes have posted their ParseRequest by then, and `then` comes behind that.
-        let arrived = move |cx: &mut Cx| me.via(&DEADLINE).post(cx, then);
-        let _ = self.stream.after_received(cx, &DEADLINE, arrived);
+        let arrived = DEADLINE.on(me.color(), move |cx| me.via(&DEADLINE).post(cx, then));
+        let _ = self.stream.after_received(cx, arrived);
         true
     }
 }

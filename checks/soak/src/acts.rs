@@ -44,7 +44,7 @@ pub(crate) fn odd(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand
         24 => keep_alive(cx, world, at, rng),
         25 => {
             let cores = rng.usize(1..=cx.cores());
-            if let Err(error) = cx.set_working_cores(cores) {
+            if let Err(error) = cx.poster().set_working_cores(cores) {
                 fail(&format!("cores cannot go or come: {error}"));
             }
         }
@@ -187,7 +187,7 @@ pub(crate) fn read(
     if states.is_empty() {
         return;
     }
-    let posted = by.try_read_all(states, move |states, _cx| {
+    let posted = by.try_read(states, move |states, _cx| {
         ticket.runs();
         for state in &states {
             state.readers.fetch_add(1, Relaxed);
@@ -248,11 +248,10 @@ struct Chain {
 
 /// A color of its own, given back by the last of three events.
 fn unique(cx: &mut Cx, world: &Arc<World>, rng: &mut fastrand::Rng) {
-    let own = if rng.bool() {
-        cx.unique_color()
-    } else {
-        cx.unique_color_on(rng.usize(..cx.cores()))
-    };
+    let own = cx.unique_color();
+    if rng.bool() {
+        cx.place(own.color(), rng.usize(..cx.cores()));
+    }
     let color = own.color();
     let chain = Arc::new(Chain {
         inside: AtomicBool::new(false),
@@ -448,7 +447,10 @@ fn task(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
         ..at
     };
     let color = world.sides[at.side].groups[at.group][to.color].color;
-    let Ok(task) = cx.try_spawn(color, stages(world, to, ticket, false, rng)) else {
+    let Ok(task) = cx
+        .poster()
+        .try_spawn(color, stages(world, to, ticket, false, rng))
+    else {
         return;
     };
     match rng.u32(..4) {

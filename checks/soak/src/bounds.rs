@@ -109,7 +109,7 @@ pub(crate) fn use_bound(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fa
             drop(bounded.on_room(cx, callback));
         }
         _ => {
-            let task = cx.try_spawn(color, async move {
+            let task = cx.poster().try_spawn(color, async move {
                 let room = bounded.reserve().await;
                 with_cx(|cx| bound.post(cx, room, ticket));
             });

@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::process::{Holdings, resident_bytes};
 use crate::soak::backends;
 use crate::verdict;
-use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
+use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Session, Stream};
 use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -82,8 +82,8 @@ fn life(options: &Options, backend: Backend) -> bool {
     let outcome = runtime.run(move |cx| {
         let listeners = (1..=ADDRESSES).map(|n| {
             let accept =
-                Callback::anonymous_each(ACCEPT, move |cx: &mut Cx, incoming: io::Result<_>| {
-                    serve(cx, incoming.expect("a connection"), leak_bytes);
+                Callback::anonymous_each(ACCEPT, move |_: &mut Cx, incoming: io::Result<_>| {
+                    serve(incoming.expect("a connection"), leak_bytes);
                 });
             let addr = SocketAddr::from(([127, 0, 0, n], 0));
             let listener = cx
@@ -102,24 +102,29 @@ fn life(options: &Options, backend: Backend) -> bool {
 }
 
 /// Answers one request, and closes if asked to.
-fn serve(cx: &mut Cx, incoming: Incoming, leak_bytes: usize) {
-    let stream = incoming.open_unique();
-    cx.post(stream.color(), move |cx| {
-        std::mem::forget(vec![1u8; leak_bytes]);
-        let mut got = 0;
-        let answer = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            let Ok(data) = data else { return };
-            got += data.len();
-            if got == REQUEST_BYTES && !data.is_empty() {
-                // Refused if the client has gone.
-                let _ = stream.write(cx, vec![b'a'; ANSWER_BYTES]);
-                if data[0] == SERVER_CLOSES {
-                    stream.close(cx);
-                }
+struct Answers {
+    stream: Stream,
+    /// Bytes received so far.
+    got: usize,
+}
+
+impl Session for Answers {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        self.got += data.len();
+        if self.got == REQUEST_BYTES {
+            // Refused if the client has gone.
+            let _ = self.stream.write(cx, vec![b'a'; ANSWER_BYTES]);
+            if data[0] == SERVER_CLOSES {
+                self.stream.close(cx);
             }
-        };
-        stream.on_data(cx, &ANSWER, answer).expect("its own color");
-        stream.detach(cx).expect("its own color");
+        }
+    }
+}
+
+fn serve(incoming: Incoming, leak_bytes: usize) {
+    incoming.serve(&ANSWER, move |_, stream, _| {
+        std::mem::forget(vec![1u8; leak_bytes]);
+        Answers { stream, got: 0 }
     });
 }
 

@@ -3,8 +3,7 @@
 use crate::event::Place;
 use crate::verdict::{PLANTED, fail};
 use crate::world::World;
-use mely::Post;
-use mely::net::{Incoming, RecvBuf, Stream};
+use mely::net::{Incoming, PIPE_BYTES_MAX, RecvBuf, Session, Stream};
 use mely::runtime::OnPanic;
 use mely::{Callback, Color, Cx, Handler};
 use std::io;
@@ -76,23 +75,43 @@ fn open(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
         incoming.open(Color::from(NET_COLORS + number % 5))
     };
     let panics = world.draw.sides[side].on_panic == OnPanic::DropEvent;
-    // Kept by the callback, which the runtime must free.
     let held = Arc::clone(world);
-    // Refused at the limit of events: then the stream is dropped with the closure, and closed.
-    let _ = cx.try_post(stream.color(), move |cx: &mut Cx| {
-        let mut manner = None;
-        let serve = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-            let _held = &held;
-            let Ok(data) = data else { return };
-            if let Some(&first) = data.first() {
-                let manner = *manner.get_or_insert(first);
-                serve(cx, stream, manner, &data, panics);
-            }
-        };
-        if stream.on_data(cx, &SERVE, serve).is_err() || stream.detach(cx).is_err() {
-            fail("refused in its own color");
-        }
+    stream.serve(&SERVE, move |_, stream, _| Served {
+        stream,
+        manner: None,
+        panics,
+        _held: held,
     });
+}
+
+/// A connection that this side serves.
+struct Served {
+    stream: Stream,
+    /// Its first byte.
+    manner: Option<u8>,
+    panics: bool,
+    /// Kept by the session, which the runtime must drop.
+    _held: Arc<World>,
+}
+
+impl Session for Served {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        let stream = &self.stream;
+        // Refused when the peer has gone, or the end was sent before.
+        let _ = stream.write(cx, data.to_vec());
+        match *self.manner.get_or_insert(data[0]) {
+            manner::PAUSE => {
+                let _ = stream.pause(cx);
+                cx.place(cx.color(), data.len() % cx.cores());
+                let _ = stream.resume(cx);
+            }
+            manner::CLOSE => stream.close(cx),
+            manner::ABORT => stream.abort(cx),
+            manner::SHUT => drop(stream.shutdown_write(cx)),
+            manner::PANIC if self.panics => std::panic::panic_any(PLANTED),
+            _ => {}
+        }
+    }
 }
 
 /// Joins a connection with another one to the same server, which serves it.
@@ -111,7 +130,10 @@ fn pass_on(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
     });
     let connected = move |cx: &mut Cx, other: io::Result<Incoming>| {
         let Ok(other) = other else { return };
-        if stream.pipe_to(cx, other.open(color), done).is_err() {
+        if stream
+            .pipe_to(cx, other.open(color), PIPE_BYTES_MAX, done)
+            .is_err()
+        {
             fail("a pipe is refused in its own color");
         }
     };
@@ -119,25 +141,36 @@ fn pass_on(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
     let _ = cx.connect(addr, Callback::anonymous_value(color, connected));
 }
 
-fn serve(cx: &mut Cx, stream: &Stream, manner: u8, data: &[u8], panics: bool) {
-    // Refused when the peer has gone, or the end was sent before.
-    let _ = stream.write(cx, data.to_vec());
-    match manner {
-        manner::PAUSE => {
-            let _ = stream.pause(cx);
-            cx.place(cx.color(), data.len() % cx.cores());
-            let _ = stream.resume(cx);
-        }
-        manner::CLOSE => stream.close(cx),
-        manner::ABORT => stream.abort(cx),
-        manner::SHUT => drop(stream.shutdown_write(cx)),
-        manner::PANIC if panics => std::panic::panic_any(PLANTED),
-        _ => {}
-    }
-}
-
 /// Most bytes that a handler's connection sends.
 const ASKED_MAX: usize = 20_000;
+
+/// Reads what comes back of what it has sent.
+struct Asks {
+    stream: Stream,
+    world: Arc<World>,
+    manner: u8,
+    /// Bytes sent, and bytes that have come back.
+    len: usize,
+    got: usize,
+    abort_at: Option<usize>,
+}
+
+impl Session for Asks {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        for &found in &*data {
+            if found != byte(self.manner, self.got) {
+                fail(&format!("byte {} of a connection is {found}", self.got));
+            }
+            self.got += 1;
+        }
+        if self.abort_at.is_some_and(|at| self.got > at) {
+            self.stream.abort(cx);
+        } else if self.got == self.len {
+            self.world.served.fetch_add(1, Relaxed);
+            self.stream.close(cx);
+        }
+    }
+}
 
 /// Connects to a runtime of the round, sends, and reads what comes back.
 pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng) {
@@ -149,30 +182,18 @@ pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &m
     let len = rng.usize(1..=ASKED_MAX);
     let abort_at = rng.bool().then(|| rng.usize(..len));
     let world = Arc::clone(world);
-    let connected = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+    let connected = move |_: &mut Cx, incoming: io::Result<Incoming>| {
         let Ok(incoming) = incoming else { return };
-        let stream = incoming.open_unique();
-        let _ = cx.try_post(stream.color(), move |cx: &mut Cx| {
-            let mut got = 0;
-            let read = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
-                let Ok(data) = data else { return };
-                for &found in &*data {
-                    if found != byte(manner, got) {
-                        fail(&format!("byte {got} of a connection is {found}"));
-                    }
-                    got += 1;
-                }
-                if abort_at.is_some_and(|at| got > at) {
-                    stream.abort(cx);
-                } else if got == len {
-                    world.served.fetch_add(1, Relaxed);
-                    stream.close(cx);
-                }
-            };
+        incoming.serve(&ASK, move |cx, stream, _| {
             let bytes: Vec<u8> = (0..len).map(|n| byte(manner, n)).collect();
             let _ = stream.write(cx, bytes);
-            if stream.on_data(cx, &ASK, read).is_err() || stream.detach(cx).is_err() {
-                fail("refused in its own color");
+            Asks {
+                stream,
+                world,
+                manner,
+                len,
+                got: 0,
+                abort_at,
             }
         });
     };

@@ -201,7 +201,7 @@ impl Scene {
                     x.read();
                     count();
                 };
-                assert!(scene.x.try_read(&scene.poster, f).is_ok());
+                assert!(scene.poster.try_read(&scene.x, f).is_ok());
             }
         })
     }

@@ -49,7 +49,7 @@ fn explore(model: Model, posts: Posts, events: usize) {
         let a = Colored::new(&poster, RUNS, State::new());
         let b = Colored::new(&poster, THERE, State::new());
         let counts = Arc::clone(&ran);
-        let first = poster.try_read_all([&a, &b], move |[a, b], _cx| {
+        let first = poster.try_read([&a, &b], move |[a, b], _cx| {
             assert_eq!(a.read() + b.read(), 0, "ORACLE: written before");
             counts.fetch_add(1, Ordering::Relaxed);
         });
@@ -80,7 +80,7 @@ fn join_and_leave() {
     };
     fn posts(by: &Poster, a: &Colored<State>, _b: &Colored<State>, ran: Arc<AtomicUsize>) {
         let counts = Arc::clone(&ran);
-        let read = a.try_read(by, move |a, _cx| {
+        let read = by.try_read(a, move |a, _cx| {
             assert_eq!(a.read(), 0, "ORACLE: written before");
             counts.fetch_add(1, Ordering::Relaxed);
         });
@@ -126,7 +126,7 @@ fn behind_a_writer() {
             b.write();
             counts.fetch_add(1, Ordering::Relaxed);
         });
-        let read = a.try_read(by, move |a, _cx| {
+        let read = by.try_read(a, move |a, _cx| {
             assert_eq!(a.read(), 1, "ORACLE: not written before");
             ran.fetch_add(1, Ordering::Relaxed);
         });
@@ -152,7 +152,7 @@ fn stolen() {
         let counts = [(); 3].map(|()| Arc::clone(&ran));
         let posts = move |cx: &mut Cx| {
             let [before, writes, after] = counts;
-            state.via(&WORTHY).read(cx, move |state, _cx| {
+            cx.read(&state.via(&WORTHY), move |state, _cx| {
                 assert_eq!(state.read(), 0, "ORACLE: written before");
                 before.fetch_add(1, Ordering::Relaxed);
             });
@@ -162,7 +162,7 @@ fn stolen() {
             });
             cx.flush();
             let stealing = steps(there, 3);
-            state.via(&WORTHY).read(cx, move |state, _cx| {
+            cx.read(&state.via(&WORTHY), move |state, _cx| {
                 assert_eq!(state.read(), 1, "ORACLE: not written before");
                 after.fetch_add(1, Ordering::Relaxed);
             });

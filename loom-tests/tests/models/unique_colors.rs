@@ -2,7 +2,7 @@
 
 use crate::support::{SHORT, WORTHY, settle, steps, within};
 use loom::thread;
-use mely::model::{Plan, World};
+use mely::model::{Plan, World, unique_color_on};
 use mely::{Color, Cx};
 use mely_loom_tests::{Model, Oracle, must_fail};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn slot_reuse() {
         let thief = world.core(1);
         let seen = Arc::clone(&oracle);
         let (others, old, new, threads) = within(&world, &mut victim, &SHORT, move |cx| {
-            let others: Vec<_> = (1..SLOTS).map(|_| cx.unique_color_on(1)).collect();
+            let others: Vec<_> = (1..SLOTS).map(|_| unique_color_on(cx, 1)).collect();
             let old = cx.unique_color();
             let color = old.color();
             seen.event(0, 0).post(cx, &WORTHY, color);

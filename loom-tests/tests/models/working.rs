@@ -114,7 +114,7 @@ fn retire_and_search() {
         let event = done.after(oracle.event(0, 0));
         let poster = world.poster();
         let start = move |cx: &mut Cx| {
-            cx.set_working_cores(2).unwrap();
+            cx.poster().set_working_cores(2).unwrap();
             event.post(cx, &LONG, THIRDS);
             cx.flush();
             done.wait();
@@ -154,7 +154,7 @@ fn work_again() {
         let done = Done::of(1);
         let event = done.after(oracle.event(0, 0));
         let start = move |cx: &mut Cx| {
-            cx.set_working_cores(2).unwrap();
+            cx.poster().set_working_cores(2).unwrap();
             event.post(cx, &LONG, OTHER);
             cx.flush();
             done.wait();

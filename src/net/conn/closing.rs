@@ -2,7 +2,7 @@
 //!
 //! The home core frees the descriptor, and only when no operation is left on it anywhere: a close
 //! waits in its color for the send under way, then goes home, cancels the receive, waits for its
-//! end, and frees. A connection that nobody has a handle to is kept at home until then.
+//! end, and frees.
 //!
 //! A peer that was not sent all is told so: the connection is reset then
 //! ([`ColorHalf::broken`](super::ColorHalf)), since the peer would take an end for the end of all.
@@ -47,6 +47,7 @@ impl Conn {
                 return;
             }
             colored.phase = Phase::Closing;
+            self.is_ending.store(true, Ordering::Relaxed);
             colored.aborted |= at_once;
             colored.broken |= at_once && colored.queued_bytes > 0;
             if at_once {
@@ -113,10 +114,6 @@ impl Conn {
             if std::mem::replace(&mut home.closing, true) {
                 return;
             }
-            if let Some(key) = home.kept.take() {
-                // Not the last: our caller has one.
-                drop(driver.kept.remove(key));
-            }
             if home.arrival.end() {
                 driver.arriving -= 1;
             }
@@ -150,20 +147,6 @@ impl Conn {
         };
         if let Some(op) = op {
             driver.cancel(op);
-        }
-    }
-
-    /// A detached connection is not closed after its last call of `on_data`, and stays kept; called
-    /// in that call.
-    pub(in crate::net) fn stay_open(&self, cx: &mut Cx) {
-        self.in_color(cx).detached = false;
-    }
-
-    /// Keeps a detached connection, on its home core, until it is closed there or the core leaves.
-    pub(in crate::net) fn keep(self: Arc<Conn>, driver: &mut Driver) {
-        let mut home = self.at_home.borrow(&mut driver.here);
-        if !home.closing && home.kept.is_none() {
-            home.kept = Some(driver.kept.insert(Arc::clone(&self)));
         }
     }
 

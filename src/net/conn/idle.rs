@@ -227,8 +227,9 @@ impl Conn {
 mod tests {
     use crate::Post;
     use crate::net::tests::{listening, settle};
-    use crate::net::{Incoming, Link, RecvBuf, Session, SimClient, Stream, Then};
+    use crate::net::{Incoming, RecvBuf, Session, SimClient, Stream};
     use crate::sim::{self, Simulation};
+    use crate::state::WeakColored;
     use crate::{Callback, Color, Cx, Handler, Runtime};
     use std::io::{self, ErrorKind, Read, Write};
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -242,27 +243,29 @@ mod tests {
     /// What a session was told, and when.
     type Told = (&'static str, Duration);
 
-    struct Watched(Sender<Told>);
+    struct Watched {
+        stream: Stream,
+        tell: Sender<Told>,
+    }
 
     impl Watched {
         fn tell(&self, what: &'static str, cx: &Cx) {
-            self.0.send((what, cx.now())).unwrap();
+            self.tell.send((what, cx.now())).unwrap();
         }
     }
 
     impl Session for Watched {
-        fn data(&mut self, cx: &mut Cx, _stream: &Stream, _data: RecvBuf) -> Then {
+        fn data(&mut self, cx: &mut Cx, _data: RecvBuf) {
             self.tell("data", cx);
-            Then::Continue
         }
 
-        fn end(&mut self, cx: &mut Cx, _stream: &Stream, end: io::Result<()>) -> Then {
+        fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
             match end.map_err(|error| error.kind()) {
                 Ok(()) => self.tell("end", cx),
                 Err(ErrorKind::TimedOut) => self.tell("timed out", cx),
                 Err(_) => self.tell("error", cx),
             }
-            Then::Continue
+            self.stream.set_half_open(cx, true).unwrap();
         }
     }
 
@@ -270,40 +273,41 @@ mod tests {
     struct Server {
         simulation: Simulation,
         client: SimClient,
-        link: Link<Watched>,
+        me: WeakColored<Watched>,
         told: Receiver<Told>,
     }
 
     impl Server {
         fn new() -> Server {
-            let ((tell, told), (give, link)) = (channel(), channel());
+            let ((tell, told), (give, me)) = (channel(), channel());
             let accept = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
                 let (tell, give) = (tell.clone(), give.clone());
-                incoming.unwrap().serve(&SERVE, move |cx, stream, link| {
+                incoming.unwrap().serve(&SERVE, move |cx, stream, me| {
                     stream.set_idle_timeout(cx, Some(LIMIT)).unwrap();
-                    give.send(link.clone()).unwrap();
-                    Watched(tell)
+                    give.send(me.clone()).unwrap();
+                    Watched { stream, tell }
                 });
             };
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
             let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
             let client = simulation.network().connect(addr).unwrap();
-            let link = loop {
-                match link.try_recv() {
-                    Ok(link) => break link,
+            let me = loop {
+                match me.try_recv() {
+                    Ok(me) => break me,
                     Err(_) => simulation.step(),
                 };
             };
             Server {
                 simulation,
                 client,
-                link,
+                me,
                 told,
             }
         }
 
-        fn post(&self, f: fn(&mut Watched, &mut Cx, &Stream)) {
-            self.link.try_post(&self.simulation.poster(), f).unwrap();
+        fn post(&self, f: fn(&mut Watched, &mut Cx)) {
+            let session = self.me.upgrade().unwrap();
+            session.try_post(&self.simulation.poster(), f).unwrap();
         }
 
         /// Goes on until this time, by an event then.
@@ -320,7 +324,7 @@ mod tests {
         /// All that is told until nothing is left to do, and whether the connection is closed then.
         fn rest(&mut self) -> (Vec<Told>, bool) {
             settle(&mut self.simulation);
-            (self.told.try_iter().collect(), self.link.is_gone())
+            (self.told.try_iter().collect(), self.me.upgrade().is_none())
         }
 
         /// Times out a limit after this, and not much later.
@@ -364,7 +368,7 @@ mod tests {
         let mut server = Server::new();
         for round in 1..=10 {
             server.until(round * LIMIT * 3 / 4);
-            server.post(|_, cx, stream| stream.write(cx, "tick").unwrap());
+            server.post(|its, cx| its.stream.write(cx, "tick").unwrap());
         }
         server.until(10 * LIMIT * 3 / 4 + LIMIT / 100);
         assert!(server.told.try_recv().is_err());
@@ -374,13 +378,13 @@ mod tests {
     #[test]
     fn a_paused_stream_waits_for_nobody() {
         let mut server = Server::new();
-        server.post(|_, cx, stream| stream.pause(cx).unwrap());
+        server.post(|its, cx| its.stream.pause(cx).unwrap());
         assert_eq!(server.rest(), (vec![], false));
         server.until(3 * LIMIT);
         server.client.write_all(b"!").unwrap();
         assert_eq!(server.rest(), (vec![], false));
         server.until(4 * LIMIT);
-        server.post(|_, cx, stream| stream.resume(cx).unwrap());
+        server.post(|its, cx| its.stream.resume(cx).unwrap());
         server.until(4 * LIMIT + LIMIT / 100);
         assert!(matches!(server.told.try_recv(), Ok(("data", _))));
         server.times_out_after(4 * LIMIT);
@@ -390,9 +394,9 @@ mod tests {
     #[test]
     fn a_peer_that_does_not_read_is_timed_out_though_the_stream_is_paused() {
         let mut server = Server::new();
-        server.post(|_, cx, stream| {
-            stream.pause(cx).unwrap();
-            stream.write(cx, vec![7; MUCH]).unwrap();
+        server.post(|its, cx| {
+            its.stream.pause(cx).unwrap();
+            its.stream.write(cx, vec![7; MUCH]).unwrap();
         });
         server.until(LIMIT / 2);
         server.client.write_all(b"!").unwrap();
@@ -409,30 +413,20 @@ mod tests {
         server.client.shutdown_write();
         server.until(LIMIT / 2);
         assert!(matches!(server.told.try_recv(), Ok(("end", _))));
-        server.post(|watched, cx, stream| {
-            let (tell, mut calls) = (watched.0.clone(), 0);
-            let drained = move |cx: &mut Cx, _: &Stream, sent: io::Result<()>| {
-                calls += 1;
-                let timed_out = sent.is_err_and(|error| error.kind() == ErrorKind::TimedOut);
-                let what = if timed_out && calls == 1 {
-                    "timed out"
-                } else {
-                    "drained"
-                };
-                tell.send((what, cx.now())).unwrap();
-            };
-            stream.on_drained(cx, &SERVE, drained).unwrap();
-            stream.write(cx, vec![7; MUCH]).unwrap();
+        server.post(|its, cx| {
+            its.stream.write(cx, vec![7; MUCH]).unwrap();
         });
-        server.times_out_after(LIMIT / 2);
+        assert_eq!(server.rest(), (vec![], true));
+        let now = server.simulation.now();
+        assert!(now >= 3 * LIMIT / 2 && now < 2 * LIMIT, "{now:?}");
     }
 
     #[test]
     fn a_close_waits_no_longer_than_the_limit() {
         let mut server = Server::new();
-        server.post(|_, cx, stream| {
-            stream.write(cx, vec![7; MUCH]).unwrap();
-            stream.close(cx);
+        server.post(|its, cx| {
+            its.stream.write(cx, vec![7; MUCH]).unwrap();
+            its.stream.close(cx);
         });
         server.until(LIMIT / 2);
         // Whoever reads is given the time to.
@@ -445,14 +439,14 @@ mod tests {
     fn a_limit_can_be_changed_and_taken_away_and_ends_with_a_close() {
         let mut server = Server::new();
         server.until(LIMIT / 2);
-        server.post(|_, cx, stream| stream.set_idle_timeout(cx, None).unwrap());
+        server.post(|its, cx| its.stream.set_idle_timeout(cx, None).unwrap());
         assert_eq!(server.rest(), (vec![], false));
         assert!(server.simulation.now() < LIMIT, "no timer is left");
-        server.post(|_, cx, stream| stream.set_idle_timeout(cx, Some(3 * LIMIT)).unwrap());
+        server.post(|its, cx| its.stream.set_idle_timeout(cx, Some(3 * LIMIT)).unwrap());
         let since = server.simulation.now() + 2 * LIMIT;
         server.times_out_after(since);
         let mut server = Server::new();
-        server.post(|_, cx, stream| stream.close(cx));
+        server.post(|its, cx| its.stream.close(cx));
         assert_eq!(server.rest(), (vec![], true));
         assert!(server.simulation.now() < LIMIT, "no timer is left");
     }

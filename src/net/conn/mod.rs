@@ -95,10 +95,13 @@ pub(super) struct ColorHalf {
     pub(super) broken: bool,
     /// The application has panicked: its callbacks are dropped as that panic would drop them.
     panicked: bool,
-    /// Nobody has a `Stream` that owns it: its home core keeps it until it is closed.
-    pub(super) detached: bool,
+    /// It is closed after the last call of `on_data`, unless it may be `half_open`.
+    pub(super) closes_at_end: bool,
+    pub(super) half_open: bool,
     /// `on_data` has had its last call.
     pub(super) ended: bool,
+    /// The application has paused the stream, perhaps before it was served.
+    pub(super) paused: bool,
     /// The application wants to receive.
     receives: bool,
     idle: Option<Box<Idle>>,
@@ -126,8 +129,10 @@ impl ColorHalf {
             shutdown: false,
             broken: false,
             panicked: false,
-            detached: false,
+            closes_at_end: false,
+            half_open: false,
             ended: false,
+            paused: false,
             receives: false,
             idle: None,
         }
@@ -147,7 +152,7 @@ struct HomeHalf {
     /// All bytes received.
     received_bytes: u64,
     /// Once this many bytes are received, an event under this handler is due.
-    marks: Vec<(u64, &'static Handler)>,
+    marks: Vec<(u64, Option<&'static Handler>)>,
     /// Bytes received that the color has not acknowledged.
     ahead_bytes: usize,
     /// Of these, those that it is not yet asked to acknowledge.
@@ -162,8 +167,6 @@ struct HomeHalf {
     closing: bool,
     /// It is being closed, and what it receives is thrown away.
     lingers: bool,
-    /// Under which key the driver keeps the connection, if it is detached.
-    kept: Option<usize>,
 }
 
 /// What becomes of a connection's receives after a stop, once all is received that had arrived.
@@ -205,6 +208,9 @@ pub(super) struct Conn {
     at_home: AtHome<HomeHalf>,
     /// The descriptor is no longer ours. Set by the home core, or once no core runs any more.
     closed: AtomicBool,
+    /// It is closed or being closed. Set in its color; a [`Stream`](super::Stream) that is dropped
+    /// then has nothing to say.
+    is_ending: AtomicBool,
     /// Calls on their way to the home core.
     under_way: AtomicU32,
     /// Where it is noted in the registry.
@@ -231,6 +237,7 @@ impl Conn {
             read_handler: OnceLock::new(),
             at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
             closed: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             under_way: AtomicU32::new(0),
             key,
             colored: InColor::new(poster, color, ColorHalf::new()),
@@ -245,6 +252,11 @@ impl Conn {
 
     pub(super) fn color(&self) -> Color {
         self.colored.color()
+    }
+
+    /// Whether it is closed or being closed.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// The core that receives for it.

@@ -235,7 +235,11 @@ impl Conn {
         let (stream, over) = self.call(cx, callback, ColorHalf::place_of_on_data, result);
         // With nothing borrowed.
         let mut drops = InTurn::default();
-        if last && stream.conn.in_color(cx).detached {
+        let closes = {
+            let colored = stream.conn.in_color(cx);
+            last && colored.closes_at_end && !colored.half_open
+        };
+        if closes {
             drops.run(|| stream.close(cx));
         }
         drops.run(|| drop(over));
@@ -348,7 +352,7 @@ impl Conn {
     /// core.
     pub(in crate::net) fn mark(
         self: Arc<Conn>,
-        handler: &'static Handler,
+        handler: Option<&'static Handler>,
         driver: &mut Driver,
         core: &mut Core,
     ) {
@@ -374,7 +378,7 @@ impl Conn {
         };
         while let Some(handler) = next() {
             let this = Arc::clone(self);
-            core.post_home(Some(handler), self.color(), move |cx: &mut Cx| {
+            core.post_home(handler, self.color(), move |cx: &mut Cx| {
                 this.pass_mark(cx);
             });
         }

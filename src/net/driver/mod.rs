@@ -107,8 +107,6 @@ pub(crate) struct Driver {
     pub(super) backend: EventSource,
     pub(super) operations: Slab<Operation>,
     pub(super) timers: Timers,
-    /// Detached connections at home here.
-    pub(super) kept: Slab<Arc<Conn>>,
     completions: VecDeque<Completion>,
     reaped: Vec<Completion>,
     /// Timers are due, and wait for completions that were there before.
@@ -156,7 +154,6 @@ impl Driver {
             backend,
             operations: Slab::new(),
             timers: Timers::of(core),
-            kept: Slab::new(),
             completions: VecDeque::new(),
             reaped: Vec::new(),
             late: None,

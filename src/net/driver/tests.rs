@@ -267,7 +267,7 @@ fn what_waits_for_room_is_unread() {
         let stream = incoming.unwrap().open(cx.color());
         stream.on_data(cx, &READ, |_, _, _| ()).unwrap();
         its.lock().unwrap().push(Arc::clone(&stream.conn));
-        stream.detach(cx).unwrap();
+        stream.disown();
     });
     let net = simulation.network().clone();
     let mut clients = BYTES.map(|_| net.connect(addr).unwrap());
@@ -315,7 +315,7 @@ fn reading(events_max: usize, clients: usize, keeps: bool) -> (Simulation, Vec<S
                 }
             };
             stream.on_data(cx, &READ, on_data).unwrap();
-            stream.detach(cx).unwrap();
+            stream.disown();
         });
     });
     let net = simulation.network().clone();

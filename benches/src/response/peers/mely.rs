@@ -2,7 +2,7 @@
 
 use super::super::wire::{Cutter, First, Request, TIMER_MS, compute};
 use super::{Result, listening};
-use mely::net::{Acceptors, Backend, RecvBuf, Session, Stream, Then};
+use mely::net::{Acceptors, Backend, RecvBuf, Session, Stream};
 use mely::runtime::Stealing;
 use mely::{Builder, Color, Cores, Cx, Handler, Runtime};
 use std::io;
@@ -13,22 +13,24 @@ static TIMER: Handler = Handler::new("timer");
 static CONNECT: Handler = Handler::new("connect");
 static STOP: Handler = Handler::new("stop");
 
-#[derive(Default)]
-struct Requests(Cutter);
+struct Requests {
+    stream: Stream,
+    cutter: Cutter,
+}
 
 impl Session for Requests {
-    fn data(&mut self, cx: &mut Cx, stream: &Stream, data: RecvBuf) -> Then {
-        let mut then = Then::Continue;
-        self.0.cut(&data, |bytes| {
+    fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+        let mut has_failed = false;
+        self.cutter.cut(&data, |bytes| {
             let request = Request::of(&bytes);
-            let begun = begin(cx, stream, request);
+            let begun = begin(cx, &self.stream, request);
             compute(request.iterations);
-            let written = stream.write(cx, bytes.to_vec()).map_err(io::Error::other);
-            if begun.and(written).is_err() {
-                then = Then::Abort;
-            }
+            let written = self.stream.write(cx, bytes.to_vec());
+            has_failed |= begun.and(written.map_err(io::Error::other)).is_err();
         });
-        then
+        if has_failed {
+            self.stream.abort(cx);
+        }
     }
 }
 
@@ -53,7 +55,10 @@ fn begin(cx: &mut Cx, stream: &Stream, request: Request) -> io::Result<()> {
 
 fn start(cx: &mut Cx, stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let addr = ([127, 0, 0, 1], 0).into();
-    let open = |_: &mut Cx, _: &Stream, _: &_| Requests::default();
+    let open = |_: &mut Cx, stream, _: &_| Requests {
+        stream,
+        cutter: Cutter::default(),
+    };
     let listener = cx.serve(addr, Acceptors::PerCore, &RESPOND, open)?;
     listening(listener.local_addr())?;
     listener.detach();
