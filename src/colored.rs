@@ -89,6 +89,7 @@ struct ColoredCell<T: Send + 'static> {
 struct Lendable<T> {
     /// None while it is lent, and before it is [filled in](Colored::fill).
     value: Option<Box<T>>,
+    is_filled: bool,
     /// Who hears of the first panic that poisons it.
     on_poison: Option<Weak<dyn OnPoison>>,
     /// While the value is read; see [`read`].
@@ -107,7 +108,11 @@ impl<T: Send + 'static> ColoredCell<T> {
         if self.poisoned.load(Ordering::Relaxed) {
             return Err(Reason::Poisoned);
         }
-        state.value.take().ok_or(Reason::Lent)
+        let missing = match state.is_filled {
+            true => Reason::Lent,
+            false => Reason::NotOpen,
+        };
+        state.value.take().ok_or(missing)
     }
 
     /// Puts it back.
@@ -171,6 +176,7 @@ impl<T: Send + 'static> Colored<T> {
         std::mem::forget(panics);
         let mut state = self.cell.state.borrow(cx)?;
         (state.value, state.on_poison) = (Some(Box::new(value)), Some(hears));
+        state.is_filled = true;
         Ok(())
     }
 
@@ -181,6 +187,7 @@ impl<T: Send + 'static> Colored<T> {
         value: Option<T>,
     ) -> Colored<T> {
         let state = Lendable {
+            is_filled: value.is_some(),
             value: value.map(Box::new),
             on_poison: None,
             shared: None,

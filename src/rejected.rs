@@ -93,6 +93,9 @@ pub enum Reason {
     },
     /// The state is already lent, further up the stack.
     Lent,
+    /// The session is not there: [`Stream::serve`](crate::net::Stream::serve) has not opened it
+    /// yet, or its opening has panicked.
+    NotOpen,
     /// A handler panicked while it had the state; see
     /// [`Colored::clear_poison`](crate::Colored::clear_poison).
     Poisoned,
@@ -152,6 +155,7 @@ impl fmt::Display for Reason {
                 );
             }
             Reason::Lent => "the state is already lent to this event",
+            Reason::NotOpen => "the session is not opened yet, or its opening has panicked",
             Reason::Poisoned => "a handler panicked while it had the state",
             Reason::NoState => "an event of no states has no color",
             Reason::Twice(color) => {

@@ -1042,3 +1042,79 @@ fn echoes_in_small_pieces() {
         );
     }
 }
+
+/// Whoever closes the connection below, and with bytes under way: nobody waits for ever.
+#[test]
+fn closed_below_who_waits_is_told() {
+    for backend in all_backends() {
+        for writes in [false, true] {
+            let at = backend.clone();
+            let (tell, told) = channel();
+            let tell = Mutex::new(tell);
+            let much = big(&backend);
+            let serve = move |cx: &mut Cx, incoming: Incoming| {
+                let tell = tell.lock().unwrap().clone();
+                task(cx, incoming, move |mut stream| async move {
+                    let mut closed = false;
+                    let ended = poll_fn(|context| {
+                        let mut pinned = Pin::new(&mut stream);
+                        let polled = match writes {
+                            true => pinned.as_mut().poll_write(context, pattern(much)),
+                            false => pinned.as_mut().poll_read(context, &mut [0; 8]),
+                        };
+                        match polled {
+                            // More of it.
+                            Poll::Ready(Ok(_)) => context.waker().wake_by_ref(),
+                            Poll::Ready(Err(error)) => return Poll::Ready(error),
+                            Poll::Pending if closed => {}
+                            Poll::Pending => {
+                                closed = true;
+                                with_cx(|cx| stream.get_ref().abort(cx));
+                            }
+                        }
+                        Poll::Pending
+                    });
+                    tell.send(ended.await.kind()).unwrap();
+                });
+            };
+            with_server("closed_below", on(&backend), serve, move |addr| {
+                let client = Client::connect(&at, addr);
+                let end = told.recv_timeout(LONG).unwrap();
+                assert_eq!(end, ErrorKind::NotConnected, "{at:?}, writes: {writes}");
+                drop(client);
+            });
+        }
+    }
+}
+
+/// Said as often as a protocol likes: a stop is told to a task that waits for its next message.
+#[test]
+fn under_way_no_more_a_task_is_told_of_a_stop() {
+    for backend in all_backends() {
+        let at = backend.clone();
+        // The stage drain would last for half of that.
+        let builder = on(&backend).drain_deadline(2 * LONG);
+        let serve = |cx: &mut Cx, incoming: Incoming| {
+            task(cx, incoming, |mut stream| async move {
+                stream.read_exact(&mut [0]).await.unwrap();
+                with_cx(|cx| {
+                    stream.get_ref().set_under_way(cx, true).unwrap();
+                    stream.get_ref().set_under_way(cx, false).unwrap();
+                });
+                stream.write_all(b"?").await.unwrap();
+                let error = stream.read(&mut [0]).await.unwrap_err();
+                assert_eq!(code(&error), CANCELED);
+            });
+        };
+        let client = move |addr| {
+            let mut client = Client::connect(&at, addr);
+            client.write_all(b"!").unwrap();
+            assert_eq!(client.exactly(1), b"?");
+            client
+        };
+        let began = std::time::Instant::now();
+        let client = with_server("under_way_no_more", builder, serve, client);
+        assert!(began.elapsed() < LONG);
+        drop(client);
+    }
+}

@@ -121,6 +121,20 @@ impl StreamState {
         (self.reader.take(), pause)
     }
 
+    /// The connection is closed, and nothing more will come. Returns who is to be woken.
+    pub(super) fn no_more_received(&mut self) -> Option<Waker> {
+        let gone = Err(Failure::Kind(io::ErrorKind::NotConnected));
+        self.end.get_or_insert(gone);
+        self.reader.take()
+    }
+
+    /// The connection is closed, and nothing more can be sent. Returns who is to be woken.
+    pub(super) fn no_more_sent(&mut self) -> Option<Waker> {
+        let gone = Failure::Kind(io::ErrorKind::NotConnected);
+        self.broken.get_or_insert(gone);
+        self.writer.take()
+    }
+
     /// Gives unread bytes to `take`, which says how many it took; one that takes fewer than it was
     /// given has no more space. With none unread and no end, `waker` waits.
     pub(super) fn read(&mut self, mut take: impl FnMut(&[u8]) -> usize, waker: &Waker) -> Read {

@@ -1,8 +1,9 @@
 //! The stream itself: polls that go to the connection and to its [`StreamState`].
 
 use super::state::StreamState;
+use crate::host::quiesce::Until;
 use crate::in_color::InColor;
-use crate::net::Stream;
+use crate::net::{RecvBuf, Stream};
 use crate::rejected::Reason;
 use crate::sync::Arc;
 use crate::task::ambient::try_with_cx;
@@ -71,16 +72,20 @@ impl AsyncStream {
         let state = Arc::new(InColor::new(cx.poster(), stream.color(), state));
         // Of what is written here no more is ever queued: so it is not refused there.
         stream.set_write_limit(cx, QUEUED_BYTES_MAX)?;
-        let its = Arc::clone(&state);
+        let its = Gone(Arc::clone(&state), Some(StreamState::no_more_sent));
         let on_drained = move |cx: &mut Cx, _: &Stream, result: io::Result<()>| {
-            let drained = its.borrow(cx).map(|mut state| state.drained(result));
+            let drained = its.0.borrow(cx).map(|mut state| state.drained(result));
             wake(drained.ok().flatten());
         };
         stream.on_drained(cx, &SENT, on_drained)?;
-        let its = Arc::clone(&state);
-        let on_data = move |cx: &mut Cx, stream: &Stream, data: io::Result<_>| {
+        let mut its = Gone(Arc::clone(&state), Some(StreamState::no_more_received));
+        let on_data = move |cx: &mut Cx, stream: &Stream, data: io::Result<RecvBuf>| {
+            if data.as_ref().map_or(true, |data| data.is_end()) {
+                // The last call, which tells it.
+                its.1 = None;
+            }
             // Callbacks are events of its color.
-            let received = its.borrow(cx).map(|mut state| state.receive(data));
+            let received = its.0.borrow(cx).map(|mut state| state.receive(data));
             let (reader, pause) = received.unwrap_or_default();
             if pause {
                 let _ = stream.pause(cx);
@@ -93,7 +98,8 @@ impl AsyncStream {
     }
 
     /// The connection below: for its color and addresses, its limits and its end. What it writes
-    /// itself is sent in order with what is written here; it must not be paused or resumed.
+    /// itself is sent in order with what is written here; it must not be paused or resumed. If it
+    /// is closed by that, reads and writes fail with `NotConnected`.
     pub fn get_ref(&self) -> &Stream {
         &self.stream
     }
@@ -267,6 +273,27 @@ impl AsyncStream {
         // With nothing borrowed: a waker's code is somebody's.
         drop(replaced);
         Ok(Poll::Pending)
+    }
+}
+
+/// In a callback, and dropped with it: then whoever waits for the callback is told.
+struct Gone(
+    Arc<InColor<StreamState>>,
+    Option<fn(&mut StreamState) -> Option<Waker>>,
+);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let Some(tell) = self.1 else { return };
+        // The two callbacks have it: the stream is gone, and nobody waits.
+        if Arc::strong_count(&self.0) <= 2 {
+            return;
+        }
+        let state = Arc::clone(&self.0);
+        let (poster, color) = (state.poster().clone(), state.color());
+        let event = move |cx: &mut Cx| wake(state.borrow(cx).ok().and_then(|mut it| tell(&mut it)));
+        // Refused once the end is decided: then no task is polled any more.
+        let _ = poster.post_own_until(Until::End, Some(&RECEIVED), color, event);
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// dropped: until then that core has one buffer fewer to receive into.
 /// [`Stream::write`](crate::net::Stream::write) gives it back before it returns: what the kernel
 /// does not take at once is copied, so that peers who do not read keep no buffers. A clone is a
-/// copy too.
+/// copy too. [`Bytes`] that were made of a received buffer are not copied.
 #[derive(Clone)]
 pub struct SendBuf(Repr);
 
@@ -172,7 +172,8 @@ impl From<Arc<[u8]>> for SendBuf {
     }
 }
 
-/// Without a copy.
+/// Without a copy, also of what has to wait. So of received bytes, a [`RecvBuf`] is better given as
+/// it is: a peer that does not read would keep the buffers that its core receives into.
 impl From<Bytes> for SendBuf {
     fn from(bytes: Bytes) -> SendBuf {
         SendBuf(Repr::Bytes(bytes))

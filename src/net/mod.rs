@@ -13,7 +13,63 @@
 //! connection than its color has taken up.
 //!
 //! Two ways to serve a connection: a [`Session`], which is called, and an
-//! [`AsyncStream`](crate::aio::AsyncStream), from which a task reads.
+//! [`AsyncStream`](crate::aio::AsyncStream), from which a task reads. A client is served in the same
+//! way as a server's connections:
+//!
+//! ```
+//! use mely::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
+//! use mely::runtime::Finish;
+//! use mely::{Color, Cx, Handler, Runtime};
+//! use std::io;
+//! static SERVER: Handler = Handler::new("server");
+//! static CLIENT: Handler = Handler::new("client");
+//!
+//! struct Server(Stream);
+//! impl Session for Server {
+//!     fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
+//!         if self.0.write(cx, data).is_err() {
+//!             self.0.abort(cx);
+//!         }
+//!     }
+//! }
+//!
+//! struct Client {
+//!     _stream: Stream,
+//!     echoed: Vec<u8>,
+//!     finish: Finish<Vec<u8>>,
+//! }
+//! impl Session for Client {
+//!     fn data(&mut self, _cx: &mut Cx, data: RecvBuf) {
+//!         self.echoed.extend_from_slice(&data);
+//!     }
+//!     fn end(&mut self, _cx: &mut Cx, _end: io::Result<()>) {
+//!         self.finish.finish(std::mem::take(&mut self.echoed));
+//!     }
+//! }
+//!
+//! fn start(cx: &mut Cx, finish: Finish<Vec<u8>>) -> io::Result<()> {
+//!     let any = ([127, 0, 0, 1], 0).into();
+//!     let open = |_: &mut Cx, stream, _: &_| Server(stream);
+//!     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, open)?;
+//!     let addr = listener.local_addr();
+//!     listener.detach();
+//!     let connected = CLIENT.on_value(Color::DEFAULT, move |_, incoming: io::Result<_>| {
+//!         let incoming: Incoming = incoming.expect("the server listens");
+//!         incoming.serve(&CLIENT, move |cx, stream, _me| {
+//!             let _ = stream.write(cx, "hello");
+//!             let _ = stream.shutdown_write(cx);
+//!             Client { _stream: stream, echoed: Vec::new(), finish }
+//!         });
+//!     });
+//!     cx.connect(addr, connected)
+//! }
+//!
+//! let echoed = Runtime::builder().build()?.run_until(|cx, finish| {
+//!     start(cx, finish).expect("a free port");
+//! })?;
+//! assert_eq!(echoed, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod confined;
 mod conn;

@@ -9,10 +9,11 @@
 use super::conn::{ColorHalf, Conn, Phase};
 use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, ending, is_canceled};
 use crate::colored::OnPoison;
+use crate::host::panics::InTurn;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
 use crate::state::WeakColored;
-use crate::{Colored, Cx, Handler};
+use crate::{Colored, Cx, Handler, Reason};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -28,15 +29,16 @@ static ACCEPTED: Handler = Handler::new("mely: accepted");
 /// that `serve` was given: one at a time, in the order in which things happened. In them no call of
 /// the stream is refused with [`Reason::OtherColor`](crate::Reason::OtherColor).
 ///
-/// **Handles.** `serve` gives `open` a weak handle, by which others post to the session, ask it and
-/// set timers for it. What the session keeps of itself should be that one, since with a `Colored`
-/// the session is never dropped.
+/// **Handles.** By its handle others post to the session, ask it and set timers for it; `open` gets
+/// a weak one. A [`Colored`] keeps the session also when its connection is over: so what the
+/// session has of itself, and what a table of all sessions has, is a [`WeakColored`], or is taken
+/// out at the end.
 ///
-/// **The end.** When the session closes its stream (or drops it), what is queued is sent, and the
-/// connection is closed; then no method is called any more. If the peer does not read, that lasts
-/// until [`Stream::abort`], or for the stream's [idle timeout](Stream::set_idle_timeout). When the
-/// connection is over, its handle to the session is dropped, and with the last handle the session,
-/// in its color. A session that has something to do at its end in any case does it in its `Drop`.
+/// **The end.** When the session closes its stream, what is queued is sent, and the connection is
+/// closed; no method is called any more. (If it drops the stream, that is done by a later event.)
+/// If the peer does not read, that lasts until [`Stream::abort`], or for the stream's
+/// [idle timeout](Stream::set_idle_timeout). When the connection is over, its handle to the session
+/// is dropped, and with the last handle the session, in its color. A session that has something to do at its end in any case does it in its `Drop`.
 ///
 /// Sessions that are left when the run has ended are dropped with the runtime. No color runs then:
 /// such a `Drop` is in no event, and on the thread that drops the runtime.
@@ -99,19 +101,29 @@ pub trait Session: Send + Sized + 'static {
     }
 }
 
-/// What the callbacks of a connection have.
+/// What the callbacks of a connection have, for as long as the session has the connection: a stream
+/// that the session gives away loses them.
 struct Served<S: Session> {
     session: Colored<S>,
+    conn: Weak<Conn>,
     /// What sending has failed with, until the session is told.
     failure: InColor<Option<io::Error>>,
 }
 
 impl<S: Session> Served<S> {
+    /// Lends the session to `f`. Not if it is poisoned: then its connection is about to be reset.
+    fn lend(&self, cx: &mut Cx, f: impl FnOnce(&mut S, &mut Cx)) {
+        match self.session.with(cx, f) {
+            Ok(()) | Err(Reason::Poisoned) => {}
+            Err(refused) => unreachable!("an event of the session's color: {refused}"),
+        }
+    }
+
     /// Bytes, the end of the stream or an error have come; called by `on_data`.
     fn received(&self, cx: &mut Cx, stream: &Stream, received: io::Result<RecvBuf>) {
         let end = match received {
             Ok(data) if !data.is_empty() => {
-                self.session.lend(cx, |session, cx| session.data(cx, data));
+                self.lend(cx, |session, cx| session.data(cx, data));
                 // If sending has failed, the end is told when all is received: no pause holds then.
                 if self
                     .failure
@@ -133,10 +145,36 @@ impl<S: Session> Served<S> {
         self.end(cx, stream, end);
     }
 
+    /// Sets the connection's callbacks. Not if the session has closed it while it was opened, or
+    /// given it to a pipe or a task.
+    fn begin(self: Arc<Self>, cx: &mut Cx, stream: &Stream, handler: &'static Handler) {
+        let is_taken =
+            |colored: &mut ColorHalf, ()| colored.phase != Phase::Open || colored.is_served();
+        if stream.conn.colored.visit(cx, (), is_taken) != Ok(false) {
+            return;
+        }
+        let its = Arc::clone(&self);
+        // Not refused: this is an event of the connection's color.
+        let _ = stream.on_drained(cx, handler, move |cx, stream, sent| {
+            its.drained(cx, stream, sent);
+        });
+        let _ = stream.set_on_data(cx, handler, move |cx, stream, received| {
+            self.received(cx, stream, received);
+        });
+        let begin = |colored: &mut ColorHalf, ()| {
+            colored.closes_at_end = true;
+            colored.paused
+        };
+        // Paused while it was opened, it is received from once it is resumed.
+        if stream.conn.colored.visit(cx, (), begin) == Ok(false) {
+            stream.receive(cx, true);
+        }
+    }
+
     fn end(&self, cx: &mut Cx, stream: &Stream, end: io::Result<()>) {
         // Otherwise nobody would ever hear of this connection again.
         let may_stay = end.as_ref().map_or_else(is_canceled, |()| true);
-        self.session.lend(cx, |session, cx| session.end(cx, end));
+        self.lend(cx, |session, cx| session.end(cx, end));
         if !may_stay {
             stream.close(cx);
         }
@@ -145,7 +183,7 @@ impl<S: Session> Served<S> {
     /// All is sent, or sending has failed; called by `on_drained`.
     fn drained(&self, cx: &mut Cx, stream: &Stream, sent: io::Result<()>) {
         let failed = match sent {
-            Ok(()) => return self.session.lend(cx, Session::drained),
+            Ok(()) => return self.lend(cx, Session::drained),
             Err(error) => error,
         };
         if let Ok(mut failure) = self.failure.borrow(cx) {
@@ -160,25 +198,42 @@ impl<S: Session> Served<S> {
     }
 }
 
-impl OnPoison for Conn {
+impl<S: Session> OnPoison for Served<S> {
     fn poisoned(self: Arc<Self>) {
-        Conn::reset_after_panic(&self, ());
+        if let Some(conn) = self.conn.upgrade() {
+            Conn::reset_after_panic(&conn, self);
+        }
     }
 }
 
 impl Stream {
     /// Serves the connection by the session that `open` returns, under `handler`; see [`Session`].
-    /// `open` is an event of the connection's color, the next one. It gets the stream, which the
+    /// `open` is an event of the connection's color, posted now. It gets the stream, which the
     /// session is to own: dropped, it closes the connection. Returns the session's handle, to which
-    /// can be posted at once; its events run under `handler` unless [`Colored::via`] says
-    /// otherwise.
+    /// can be posted at once: those events come after `open`, and run under `handler` unless
+    /// [`Colored::via`] says otherwise. (A post through a [`Hold`](crate::Hold) of the color comes
+    /// before, and panics: the session is not there.)
     ///
-    /// If the stream's end has come before (it was closed, or sending has failed), the session is
-    /// told so: its [`end`](Session::end) is `NotConnected`.
+    /// A stream that was served before can be served anew. What was received before `open` runs
+    /// goes to whoever was served before, and so does the end; data is given under the first
+    /// handler. If the stream's end has come by then (it was closed, or sending has failed), the
+    /// new session's [`end`](Session::end) is told so, with `NotConnected` or `ECANCELED`.
     ///
     /// If the run ends before `open`, that is dropped and the connection closed. If `open` panics,
-    /// the session is poisoned and the connection reset.
+    /// the session is poisoned for good and the connection reset.
     pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
+    where
+        S: Session,
+        F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S + Send + 'static,
+    {
+        let poster = self.conn.poster().clone();
+        let session = self.begin_session(handler, open);
+        // Whoever gets the handle may post from anywhere: behind the event that opens the session.
+        poster.publish();
+        session
+    }
+
+    fn begin_session<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
         F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S + Send + 'static,
@@ -204,103 +259,38 @@ impl Stream {
         F: FnOnce(&mut Cx, Stream, &WeakColored<S>) -> S,
     {
         let stream = self.borrowed();
-        let conn: Weak<Conn> = Arc::downgrade(&stream.conn);
-        let me = session.downgrade();
-        let filled = session.fill(cx, conn, |cx| open(cx, self, &me));
-        filled.expect("an event of the connection's color");
-        let is_over = |colored: &mut ColorHalf, ()| {
-            colored.phase != Phase::Open || colored.ended || colored.broken
-        };
-        let is_over = stream.conn.colored.visit(cx, (), is_over) != Ok(false);
-        let failure = InColor::new(stream.conn.poster().clone(), stream.color(), None);
-        let served = Arc::new(Served { session, failure });
-        if is_over {
-            let error = match cx.stopping() {
-                true => ending(),
-                false => io::ErrorKind::NotConnected.into(),
-            };
-            served.end(cx, &stream, Err(error));
-            return stream.close(cx);
-        }
-        let its = Arc::clone(&served);
-        // Not refused, as above.
-        let _ = stream.on_drained(cx, handler, move |cx, stream, sent| {
-            its.drained(cx, stream, sent);
+        let conn = &stream.conn;
+        let served = Arc::new(Served {
+            session,
+            conn: Arc::downgrade(conn),
+            failure: InColor::new(conn.poster().clone(), conn.color(), None),
         });
-        let _ = stream.set_on_data(cx, handler, move |cx, stream, received| {
-            served.received(cx, stream, received);
+        // Of whoever was served before; their drop is a user's code.
+        let mut drops = InTurn::default();
+        let was_over = conn.end_serving(cx, handler, &mut drops);
+        drops.run(|| {
+            let hears: Weak<Served<S>> = Arc::downgrade(&served);
+            let me = served.session.downgrade();
+            let filled = served.session.fill(cx, hears, |cx| open(cx, self, &me));
+            filled.expect("an event of the connection's color");
+            if was_over {
+                let error = match cx.stopping() {
+                    true => ending(),
+                    false => io::ErrorKind::NotConnected.into(),
+                };
+                served.end(cx, &stream, Err(error));
+                stream.close(cx);
+            } else {
+                Arc::clone(&served).begin(cx, &stream, handler);
+            }
         });
-        let begin = |colored: &mut ColorHalf, ()| {
-            colored.closes_at_end = true;
-            colored.paused
-        };
-        // Paused in `open`, it is received from once it is resumed.
-        if stream.conn.colored.visit(cx, (), begin) == Ok(false) {
-            stream.receive(cx, true);
-        }
+        drops.end();
     }
 }
 
 impl Incoming {
     /// Gives the connection a color of its own, as [`open_unique`](Self::open_unique) does, and
     /// serves it there, as [`Stream::serve`] does.
-    ///
-    /// A client is served in the same way:
-    ///
-    /// ```
-    /// use mely::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
-    /// use mely::runtime::Finish;
-    /// use mely::{Color, Cx, Handler, Runtime};
-    /// use std::io;
-    /// static SERVER: Handler = Handler::new("server");
-    /// static CLIENT: Handler = Handler::new("client");
-    ///
-    /// struct Server(Stream);
-    /// impl Session for Server {
-    ///     fn data(&mut self, cx: &mut Cx, data: RecvBuf) {
-    ///         if self.0.write(cx, data).is_err() {
-    ///             self.0.abort(cx);
-    ///         }
-    ///     }
-    /// }
-    ///
-    /// struct Client {
-    ///     _stream: Stream,
-    ///     echoed: Vec<u8>,
-    ///     finish: Finish<Vec<u8>>,
-    /// }
-    /// impl Session for Client {
-    ///     fn data(&mut self, _cx: &mut Cx, data: RecvBuf) {
-    ///         self.echoed.extend_from_slice(&data);
-    ///     }
-    ///     fn end(&mut self, _cx: &mut Cx, _end: io::Result<()>) {
-    ///         self.finish.finish(std::mem::take(&mut self.echoed));
-    ///     }
-    /// }
-    ///
-    /// fn start(cx: &mut Cx, finish: Finish<Vec<u8>>) -> io::Result<()> {
-    ///     let any = ([127, 0, 0, 1], 0).into();
-    ///     let open = |_: &mut Cx, stream, _: &_| Server(stream);
-    ///     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, open)?;
-    ///     let addr = listener.local_addr();
-    ///     listener.detach();
-    ///     let connected = CLIENT.on_value(Color::DEFAULT, move |_, incoming: io::Result<_>| {
-    ///         let incoming: Incoming = incoming.expect("the server listens");
-    ///         incoming.serve(&CLIENT, move |cx, stream, _me| {
-    ///             let _ = stream.write(cx, "hello");
-    ///             let _ = stream.shutdown_write(cx);
-    ///             Client { _stream: stream, echoed: Vec::new(), finish }
-    ///         });
-    ///     });
-    ///     cx.connect(addr, connected)
-    /// }
-    ///
-    /// let echoed = Runtime::builder().build()?.run_until(|cx, finish| {
-    ///     start(cx, finish).expect("a free port");
-    /// })?;
-    /// assert_eq!(echoed, b"hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
@@ -380,7 +370,8 @@ impl Cx {
             let _ = &accepting;
             if let Ok(incoming) = incoming {
                 let open = Arc::clone(&open);
-                incoming.serve(handler, move |cx, stream, me| open(cx, stream, me));
+                let stream = incoming.open_unique();
+                stream.begin_session(handler, move |cx, stream, me| open(cx, stream, me));
             }
         };
         self.listen(addr, acceptors, ACCEPTED.on_each(color, accepted))
@@ -648,6 +639,152 @@ mod tests {
         }
     }
 
+    /// Who has the handle may post from a thread: behind `open`, wherever that is to run.
+    #[test]
+    fn a_handle_can_be_posted_to_from_anywhere_at_once() {
+        let (give, session) = channel();
+        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let (tell, _told) = channel();
+            let open = |_: &mut Cx, stream, _: &_| Stays::new(stream, tell);
+            let session = incoming.unwrap().serve(&SERVE, open);
+            // As by a thread: what is posted here waits in the outbox.
+            let (outside, give) = (cx.poster(), give.clone());
+            let posts = move || session.try_post(&outside, move |stays, _| stays.tell = give);
+            std::thread::scope(|scope| scope.spawn(posts).join().unwrap().unwrap());
+        };
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
+        let mut client = simulation.network().connect(addr).unwrap();
+        settle(&mut simulation);
+        client.write_all(b"!").unwrap();
+        settle(&mut simulation);
+        assert_eq!(session.try_recv(), Ok("serve"));
+    }
+
+    /// In the color itself: by a hold, or by the event that serves it.
+    #[test]
+    fn before_it_is_opened_a_session_is_refused() {
+        let (tell, told) = channel();
+        let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+            let stream = incoming.unwrap().open(cx.color());
+            let session = stream.serve(&SERVE, |_, stream, _| Stays::new(stream, channel().0));
+            tell.send(session.with(cx, |_, _| ()).unwrap_err()).unwrap();
+        };
+        let on_accept = Callback::anonymous_each(Color::from(1), accept);
+        let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
+        let _client = simulation.network().connect(addr).unwrap();
+        settle(&mut simulation);
+        assert_eq!(told.try_recv(), Ok(Reason::NotOpen));
+    }
+
+    /// Gives its stream away when it is spoken to.
+    struct Gives {
+        stream: Option<Stream>,
+        to: Sender<Stream>,
+    }
+
+    impl Session for Gives {
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {
+            self.to.send(self.stream.take().unwrap()).unwrap();
+        }
+    }
+
+    /// It has no part in the connection any more.
+    #[test]
+    fn a_panic_of_a_session_that_gave_its_stream_away_resets_nothing() {
+        let ((to, given), (give, gives)) = (channel(), channel());
+        let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
+        let builder = builder.panic_hook(|_| ());
+        let (mut simulation, mut client) = serving(builder, move |_, stream, me| {
+            give.send(me.upgrade().unwrap()).unwrap();
+            let (stream, to) = (Some(stream), to.clone());
+            Gives { stream, to }
+        });
+        let before: Colored<Gives> = gives.recv().unwrap();
+        client.write_all(b"!").unwrap();
+        settle(&mut simulation);
+        let (tell, told) = channel();
+        let stream: Stream = given.recv().unwrap();
+        stream.serve(&SERVE, |_, stream, _| Stays::new(stream, tell));
+        settle(&mut simulation);
+        let panics = |_: &mut Gives, _: &mut Cx| panic!("planted");
+        before.try_post(&simulation.poster(), panics).unwrap();
+        settle(&mut simulation);
+        client.write_all(b"!").unwrap();
+        settle(&mut simulation);
+        assert_eq!(told.try_recv(), Ok("serve"));
+    }
+
+    /// As by a server that turns a client away.
+    #[test]
+    fn a_session_that_closes_its_stream_while_it_is_opened_is_not_called() {
+        let (tell, told) = channel();
+        let (_simulation, mut client) = serving(Runtime::builder(), move |cx, stream, _| {
+            stream.write(cx, "busy").unwrap();
+            stream.close(cx);
+            Stays::new(stream, tell.clone())
+        });
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!((&text[..], told.try_recv()), ("busy", Ok("dropped")));
+    }
+
+    /// Counts what it is told to be sent.
+    struct Sends {
+        _stream: Stream,
+        tell: Sender<&'static str>,
+    }
+
+    impl Session for Sends {
+        fn data(&mut self, _: &mut Cx, _: RecvBuf) {}
+
+        fn drained(&mut self, _: &mut Cx) {
+            self.tell.send("drained").unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_written_while_it_is_opened_is_told_once() {
+        for now in [true, false] {
+            let (tell, told) = channel();
+            let (simulation, _client) = serving(Runtime::builder(), move |cx, stream, _| {
+                match now {
+                    true => assert!(stream.write_now(cx, "hi").unwrap()),
+                    false => stream.write(cx, "hi").unwrap(),
+                }
+                Sends {
+                    _stream: stream,
+                    tell: tell.clone(),
+                }
+            });
+            let drained = told.try_iter().count();
+            assert_eq!(drained, usize::from(!now));
+            drop(simulation);
+        }
+    }
+
+    /// Its peer would take half an answer for the whole.
+    #[test]
+    fn a_panic_that_ends_the_run_resets_its_connection() {
+        let builder = Runtime::builder().on_panic(OnPanic::Stop);
+        let builder = builder.panic_hook(|_| ());
+        let (mut simulation, mut client) = serving(builder, |_, stream, _| Halves(stream));
+        client.write_all(b"!").unwrap();
+        settle(&mut simulation);
+        drop(simulation);
+        let end = client.read(&mut [0; 4]).map_err(|error| error.kind());
+        assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
+    }
+
+    struct Halves(Stream);
+
+    impl Session for Halves {
+        fn data(&mut self, cx: &mut Cx, _: RecvBuf) {
+            self.0.write(cx, "half").unwrap();
+            panic!("planted")
+        }
+    }
+
     /// Panics when it is spoken to.
     struct Owner {
         _its: Stream,
@@ -837,6 +974,30 @@ mod tests {
         settle(&mut simulation);
         assert_eq!(told.try_iter().collect::<Vec<_>>(), ["end", "dropped"]);
         assert_eq!(simulation.network().open_count(), 1);
+    }
+
+    #[test]
+    fn what_is_half_open_no_more_is_closed() {
+        let (give, me) = channel();
+        let (mut simulation, client) = serving(Runtime::builder(), move |_, stream, me| {
+            give.send(me.clone()).unwrap();
+            Stays::new(stream, channel().0)
+        });
+        let me: WeakColored<Stays> = me.recv().unwrap();
+        let (tell, told) = channel();
+        let session = me.upgrade().unwrap();
+        let listens = move |stays: &mut Stays, _: &mut Cx| stays.tell = tell;
+        session.try_post(&simulation.poster(), listens).unwrap();
+        drop(session);
+        client.shutdown_write();
+        settle(&mut simulation);
+        assert_eq!(told.try_recv(), Ok("end"));
+        let session = me.upgrade().expect("it is half-open");
+        let ends = |stays: &mut Stays, cx: &mut Cx| stays.stream.set_half_open(cx, false).unwrap();
+        session.try_post(&simulation.poster(), ends).unwrap();
+        drop(session);
+        settle(&mut simulation);
+        assert_eq!(told.try_recv(), Ok("dropped"));
     }
 
     /// The peer would take what it has got for all.

@@ -126,8 +126,8 @@ impl fmt::Debug for Incoming {
 
 /// A connection that belongs to a color.
 ///
-/// All its calls are made in handlers of that color and of this runtime; from elsewhere they are
-/// [`Reason`](crate::Reason). It is served by a [`Session`](super::Session), which owns it, or read
+/// Its calls are made in handlers of that color and of this runtime; from elsewhere those that
+/// return a `Result` are refused, while `close`, `abort` and `serve` act in its color. It is served by a [`Session`](super::Session), which owns it, or read
 /// by a task ([`AsyncStream`](crate::aio::AsyncStream)). Dropping it closes the connection as
 /// [`close`](Self::close) does; if it is dropped while a panic unwinds, the connection is reset:
 /// its peer does not take a part for the whole.
@@ -244,7 +244,10 @@ impl Stream {
     pub fn resume(&self, cx: &mut Cx) -> Result<(), Reason> {
         let resume = |colored: &mut ColorHalf, ()| colored.paused = false;
         self.conn.colored.visit(cx, (), resume)?;
-        self.receive(cx, true);
+        // Nobody would be given what comes: whoever is served first receives.
+        if self.conn.read_handler.get().is_some() {
+            self.receive(cx, true);
+        }
         Ok(())
     }
 
@@ -351,10 +354,12 @@ impl Stream {
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn set_under_way(&self, cx: &mut Cx, is_under_way: bool) -> Result<(), Reason> {
-        self.conn.colored.check(cx)?;
-        let at_stop = match is_under_way {
-            true => AtStop::GoesOn,
-            false => AtStop::Rests,
+        let of_a_task = |colored: &mut ColorHalf, ()| colored.of_a_task;
+        let of_a_task = self.conn.colored.visit(cx, (), of_a_task)?;
+        let at_stop = match (is_under_way, of_a_task) {
+            (true, _) => AtStop::GoesOn,
+            (false, true) => AtStop::Told,
+            (false, false) => AtStop::Rests,
         };
         self.conn.set_at_stop(cx, at_stop);
         Ok(())
@@ -363,6 +368,8 @@ impl Stream {
     /// It is a task's: unless it is under way, it is told the end once all is received after a
     /// stop.
     pub(crate) fn is_for_a_task(&self, cx: &mut Cx) {
+        let of_a_task = |colored: &mut ColorHalf, ()| colored.of_a_task = true;
+        let _ = self.conn.colored.visit(cx, (), of_a_task);
         if self.conn.at_stop() == AtStop::Rests {
             self.conn.set_at_stop(cx, AtStop::Told);
         }
@@ -532,7 +539,7 @@ impl Stream {
         let old = {
             let mut colored = self.conn.colored.borrow(cx)?;
             colored.drained_handler = Some(handler);
-            is_sent = colored.sent_in == Some(number) && !colored.queues();
+            is_sent = colored.untold_in.take() == Some(number) && !colored.queues();
             match colored.place_of_on_drained() {
                 Some(place) => place.replace(Box::new(f)),
                 None => return Ok(()),
@@ -603,15 +610,20 @@ impl Stream {
     }
 
     /// Whether the connection stays open after its [`Session::end`](super::Session::end), for
-    /// answers that are yet to be written; until somebody closes it. `false` at first. Calls of
-    /// [`Session::end`](super::Session::end) may make it so. It has no meaning for an error, with
-    /// which the connection is closed.
+    /// answers that are yet to be written; until somebody closes it, or sets it to `false` again.
+    /// `false` at first; may be set in `end`. An error closes the connection whatever is set.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn set_half_open(&self, cx: &mut Cx, half_open: bool) -> Result<(), Reason> {
-        let set = |colored: &mut ColorHalf, half_open| colored.half_open = half_open;
-        self.conn.colored.visit(cx, half_open, set)
+        let set = |colored: &mut ColorHalf, half_open| {
+            colored.half_open = half_open;
+            colored.ended && colored.closes_at_end && !half_open
+        };
+        if self.conn.colored.visit(cx, half_open, set)? {
+            self.close(cx);
+        }
+        Ok(())
     }
 
     /// Dropped, it does not close the connection any more.
@@ -666,7 +678,9 @@ impl Drop for Stream {
             return;
         }
         let panics = panicking();
-        if !panics && self.conn.is_ending() {
+        if panics {
+            self.conn.doubt();
+        } else if self.conn.is_ending() {
             return;
         }
         let conn = Arc::clone(&self.conn);

@@ -167,7 +167,7 @@ impl Conn {
         if self.closed.swap(true, Ordering::Relaxed) {
             return;
         }
-        if is_cut_off {
+        if is_cut_off || self.in_doubt.load(Ordering::Relaxed) {
             self.owner.reset(self.fd);
         }
         self.owner.close(self.fd);

@@ -12,11 +12,11 @@
 //! has got everything.
 
 use super::{ColorHalf, Conn, Phase};
-use crate::Cx;
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
+use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
 
@@ -74,7 +74,35 @@ impl Callbacks {
     }
 }
 
+impl ColorHalf {
+    /// Whether somebody is called with what is received.
+    pub(in crate::net) fn is_served(&self) -> bool {
+        self.on_data.is_some()
+    }
+}
+
 impl Conn {
+    /// Takes the callbacks of whoever was served, in an event of the color, before somebody else is
+    /// under `handler`. Whether the connection is over.
+    pub(in crate::net) fn end_serving(
+        self: &Arc<Conn>,
+        cx: &mut Cx,
+        handler: &'static Handler,
+        drops: &mut InTurn,
+    ) -> bool {
+        // What is received as soon as that is wanted has a handler.
+        let _ = self.read_handler.set(handler);
+        let (is_over, on_data, on_drained) = {
+            let mut colored = self.in_color(cx);
+            (colored.closes_at_end, colored.half_open) = (false, false);
+            let is_over = colored.phase != Phase::Open || colored.ended || colored.broken;
+            (is_over, colored.on_data.take(), colored.on_drained.take())
+        };
+        drops.run(|| drop(on_data));
+        drops.run(|| drop(on_drained));
+        is_over
+    }
+
     /// Calls a callback that was taken out of its place, in an event of the color, and gives it
     /// back. Returns the stream that it was called with, and the callback if it is not called any
     /// more: for the caller to drop last, since that may panic.
@@ -104,6 +132,7 @@ impl Conn {
     /// A call of the application's has panicked. Its state is in doubt: no more data for it, and
     /// the peer shall know. Drops `with` after that, in the color.
     pub(in crate::net) fn reset_after_panic(this: &Arc<Conn>, with: impl Send + 'static) {
+        this.doubt();
         let (conn, poster) = (Arc::clone(this), this.poster().clone());
         let with = LateDrop::new(with, true);
         let event = move |cx: &mut Cx| {

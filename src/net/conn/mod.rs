@@ -84,6 +84,8 @@ pub(super) struct ColorHalf {
     pub(super) gathers: bool,
     /// The event in which bytes were last sent at once.
     pub(super) sent_in: Option<(CoreId, u64)>,
+    /// The event in which all was sent that was written, and nobody was there to be told.
+    pub(super) untold_in: Option<(CoreId, u64)>,
     /// An event is on its way that tells that all is sent.
     telling: bool,
     /// `on_drained` is called after each send, and not only when all is sent.
@@ -98,6 +100,8 @@ pub(super) struct ColorHalf {
     /// It is closed after the last call of `on_data`, unless it may be `half_open`.
     pub(super) closes_at_end: bool,
     pub(super) half_open: bool,
+    /// A task reads it.
+    pub(super) of_a_task: bool,
     /// `on_data` has had its last call.
     pub(super) ended: bool,
     /// The application has paused the stream, perhaps before it was served.
@@ -124,6 +128,7 @@ impl ColorHalf {
             sending: false,
             gathers: false,
             sent_in: None,
+            untold_in: None,
             telling: false,
             tells_each_send: false,
             shutdown: false,
@@ -131,6 +136,7 @@ impl ColorHalf {
             panicked: false,
             closes_at_end: false,
             half_open: false,
+            of_a_task: false,
             ended: false,
             paused: false,
             receives: false,
@@ -211,6 +217,8 @@ pub(super) struct Conn {
     /// It is closed or being closed. Set in its color; a [`Stream`](super::Stream) that is dropped
     /// then has nothing to say.
     is_ending: AtomicBool,
+    /// Code of the application's that had it has panicked: whoever closes it resets it.
+    in_doubt: AtomicBool,
     /// Calls on their way to the home core.
     under_way: AtomicU32,
     /// Where it is noted in the registry.
@@ -238,6 +246,7 @@ impl Conn {
             at_home: AtHome::new(Arc::clone(&poster.inner), home, HomeHalf::default()),
             closed: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            in_doubt: AtomicBool::new(false),
             under_way: AtomicU32::new(0),
             key,
             colored: InColor::new(poster, color, ColorHalf::new()),
@@ -252,6 +261,12 @@ impl Conn {
 
     pub(super) fn color(&self) -> Color {
         self.colored.color()
+    }
+
+    /// Code of the application's that had it has panicked. An event is to reset it; if the run ends
+    /// before, the end does.
+    pub(super) fn doubt(&self) {
+        self.in_doubt.store(true, Ordering::Relaxed);
     }
 
     /// Whether it is closed or being closed.

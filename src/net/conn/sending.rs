@@ -9,7 +9,7 @@
 
 use super::lent::OnDrained;
 use super::{ColorHalf, Conn, Phase};
-use crate::host::panics::InTurn;
+use crate::host::panics::{InTurn, LateDrop};
 use crate::host::source::AtEnd;
 use crate::io::{How, SendBuf};
 use crate::net::driver::Driver;
@@ -100,8 +100,12 @@ impl Conn {
 
     /// All is sent: has whoever asked told that.
     pub(in crate::net) fn tell_sent(self: &Arc<Conn>, cx: &mut Cx) {
+        let number = cx.worker().core.event_number();
         let handler = {
             let mut colored = self.in_color(cx);
+            if colored.drained_handler.is_none() {
+                colored.untold_in = Some(number);
+            }
             let asked = colored.drained_handler.filter(|_| !colored.telling);
             colored.telling |= asked.is_some();
             asked
@@ -207,6 +211,7 @@ impl Conn {
         }
         if phase == Phase::Closing {
             let mut drops = InTurn::default();
+            let callback = LateDrop::new(callback, self.in_color(cx).panicked);
             drops.run(|| self.go_home(cx));
             drops.run(|| drop(callback));
             return drops.end();
