@@ -13,7 +13,7 @@
 use mely::runtime::OnPanic;
 use mely::state::Bounded;
 use mely::task::with_cx;
-use mely::{Color, Colored, Cores, Cx, Handler, Poster, Runtime};
+use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
 use mely_bench::measure::Spread;
 use mely_bench::options::Options;
 use std::error::Error;
@@ -160,7 +160,7 @@ type Figures = [f64; 4];
 fn run(cores: usize, load: Load, kind: Flood, time: Duration) -> Result<Figures, Box<dyn Error>> {
     let sums = Arc::new(Sums::default());
     let builder = Runtime::builder().on_panic(OnPanic::Stop).pin(true);
-    let runtime = builder.cores(Cores::Count(cores)).build()?;
+    let runtime = builder.cores(cores).build()?;
     let poster = runtime.poster();
     let log = |color| {
         let log = Log {

@@ -10,7 +10,7 @@
 //! hall and takes a seat in a later one, and in between others do the same. On threads that goes
 //! well nearly always. The simulation tries other orders, and what it found once it finds again.
 
-use mely::{Color, Colored, Cores, Cx, Handler, Runtime, sim};
+use mely::{Color, Colored, Cx, Handler, Runtime, sim};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn buy(hall: &Colored<Hall>, cx: &mut Cx) {
 
 /// Runs the program from a seed; returns the seats sold, and what stands for the run.
 fn seats_sold(seed: u64, buy: Buy) -> Result<(usize, u64), Box<dyn std::error::Error>> {
-    let builder = Runtime::builder().cores(Cores::Count(4));
+    let builder = Runtime::builder().cores(4);
     let mut simulation = builder
         .color_slots(256)
         .exit_when_idle(true)

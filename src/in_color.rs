@@ -205,14 +205,14 @@ impl Reason {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::Runtime;
     use crate::sim::Simulation;
-    use crate::{Cores, Runtime};
 
     const COLOR: Color = Color::new(1 << 40);
 
     /// A simulated runtime of two cores.
     fn simulation() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         builder.simulate(1).unwrap()
     }
 

@@ -138,7 +138,7 @@ pub use crate::host::poster::Poster;
 pub use crate::post::Post;
 pub use crate::rejected::{Reason, Rejected};
 #[cfg(not(loom))]
-pub use crate::runtime::builder::{Builder, Cores};
+pub use crate::runtime::builder::Builder;
 #[cfg(not(loom))]
 pub use crate::runtime::{RunError, Runtime};
 pub use mely_topology as topology;

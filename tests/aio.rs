@@ -13,7 +13,7 @@ use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet, Stream};
 use mely::runtime::{OnPanic, Stage};
 use mely::sim::{Simulation, Step};
 use mely::task::{sleep, stopping, with_cx};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Reason, RunError, Runtime};
 use std::future::{pending, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -159,7 +159,7 @@ fn simulated<S>(seed: u64, serve: S) -> (Simulation, SimClient)
 where
     S: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
 {
-    let builder = Runtime::builder().cores(Cores::Count(1));
+    let builder = Runtime::builder().cores(1);
     let mut simulation = builder.simulate(seed).unwrap();
     simulation.network().set_socket_bytes(SOCKET_BYTES);
     let (tell, addr) = channel();

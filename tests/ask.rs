@@ -584,7 +584,7 @@ fn what_the_asked_event_posted_comes_before_what_the_asker_posts() {
             let order = Arc::clone(&order);
             move |_cx: &mut Cx| order.lock().unwrap().push(what)
         };
-        let builder = Runtime::builder().cores(mely::Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.simulate(seed).unwrap();
         simulation.start(|_cx| ()).unwrap();
         let poster = simulation.poster();

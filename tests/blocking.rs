@@ -8,7 +8,7 @@ use mely::Reason;
 use mely::runtime::OnPanic;
 use mely::sim::Step;
 use mely::task::{JoinError, join_all};
-use mely::{Color, Cores, Cx, Handler, JoinHandle, Poster, Rejected, RunError, Runtime};
+use mely::{Color, Cx, Handler, JoinHandle, Poster, Rejected, RunError, Runtime};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -945,7 +945,7 @@ fn simulated(seed: u64) -> (Vec<u64>, u64) {
     let order = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&order);
     let mut simulation = Runtime::builder()
-        .cores(Cores::Count(3))
+        .cores(3)
         .blocking_threads_max(2)
         .exit_when_idle(true)
         .simulate(seed)
@@ -1010,7 +1010,7 @@ fn what_was_posted_before_comes_before_the_result() {
         };
         let (before, after) = (push("before"), push("after"));
         let seen = Arc::clone(&order);
-        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = Runtime::builder().cores(3);
         let builder = builder.blocking_threads_max(1).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         simulation

@@ -7,7 +7,7 @@ use mely::Post;
 use mely::Reason;
 use mely::state::{Bounded, Permit};
 use mely::task::{sleep, with_cx};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Poster, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Poster, Rejected, RunError, Runtime};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -695,9 +695,7 @@ fn what_is_too_old_is_shed() {
     const AGE: Duration = Duration::from_millis(10);
     for seed in 0..20 {
         let log = Arc::new(Mutex::new(Vec::new()));
-        let builder = Runtime::builder()
-            .cores(Cores::Count(2))
-            .exit_when_idle(true);
+        let builder = Runtime::builder().cores(2).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let poster = simulation.poster();
         let state = Colored::new(&poster, COLOR, Arc::clone(&log));
@@ -741,9 +739,7 @@ fn what_is_too_old_is_shed() {
 /// A post from outside of a simulation is as old as its virtual time says.
 #[test]
 fn what_comes_from_outside_is_shed_by_the_same_clock() {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(1))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(1).exit_when_idle(true);
     let mut simulation = builder.simulate(1).unwrap();
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, ());
@@ -773,9 +769,7 @@ fn what_comes_from_outside_is_shed_by_the_same_clock() {
 
 #[test]
 fn of_too_many_the_oldest_are_shed() {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(1))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(1).exit_when_idle(true);
     let mut simulation = builder.simulate(3).unwrap();
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, ());
@@ -801,7 +795,7 @@ fn a_flood_costs_the_others_its_share() {
     const OTHERS: u64 = 50;
     let mut longest = 0;
     for seed in 0..10 {
-        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = Runtime::builder().cores(3);
         let mut simulation = builder.simulate(seed).unwrap();
         let poster = simulation.poster();
         // The number of handlers that the color has run.
@@ -862,9 +856,7 @@ fn a_flood_costs_the_others_its_share() {
 /// Whatever others have, and whoever waits for room: only what waits behind an event is too much.
 #[test]
 fn room_that_is_promised_sheds_nothing() {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(1))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(1).exit_when_idle(true);
     let mut simulation = builder.simulate(5).unwrap();
     let poster = simulation.poster();
     let state = Colored::new(&poster, COLOR, 0);
@@ -1215,9 +1207,7 @@ fn a_callback_of_a_runtime_that_has_ended_comes_back() {
 /// By one bound, and by all of a runtime: inside of it and outside.
 #[test]
 fn what_is_shed_and_refused_is_counted() {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(2))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(2).exit_when_idle(true);
     let mut simulation = builder.simulate(7).unwrap();
     let poster = simulation.poster();
     let counts = |stats: mely::metrics::Stats| (stats.events_shed, stats.events_refused);

@@ -86,7 +86,7 @@ fn posts_with_the_state_keep_their_place() {
         let ran = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&ran);
         Runtime::builder()
-            .cores(mely::Cores::Count(2))
+            .cores(2)
             .exit_when_idle(true)
             .simulate(seed)
             .unwrap()

@@ -3,7 +3,7 @@
 use mely::Post;
 use mely::runtime::Stealing;
 use mely::sim;
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
+use mely::{Callback, Color, Cx, Handler, Runtime};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn log(log: &Log, cx: &Cx) {
 
 /// Ends when it is idle.
 fn simulated(cores: usize, seed: u64) -> sim::Simulation {
-    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = Runtime::builder().cores(cores);
     let builder = builder.color_slots(4096).exit_when_idle(true);
     builder.simulate(seed).unwrap()
 }
@@ -342,7 +342,7 @@ fn behind_a_misjudged_handler_a_core_that_sleeps_is_woken() {
 /// On one core, `events` events of 50 ns, as annotated, in each of `colors` colors. Returns how
 /// many of a color ran in a row, each time.
 fn turns(seed: u64, batch: u32, colors: u64, events: usize) -> Vec<usize> {
-    let builder = Runtime::builder().cores(Cores::Count(1)).batch(batch);
+    let builder = Runtime::builder().cores(1).batch(batch);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let order = Log::default();
     let its = Arc::clone(&order);
@@ -388,7 +388,7 @@ fn a_turn_of_a_color_takes_at_most_a_quantum() {
 #[test]
 fn a_timer_is_late_by_the_handlers_of_its_core_only() {
     for seed in 0..50 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let fired = Log::default();
         let its = Arc::clone(&fired);
@@ -439,7 +439,7 @@ fn pair(seed: u64, meddle: fn(&mut Cx, &Log)) -> (Vec<Hop>, Vec<(u64, Duration)>
             SHORT.on(Color::from(to), next).post(cx);
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(2).color_slots(64);
     let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
     let mut simulation = builder.simulate(seed).unwrap();
     let (hops, others) = (Arc::<Mutex<Vec<Hop>>>::default(), Log::default());
@@ -519,7 +519,7 @@ fn beside_a_long_one(seed: u64, handler: &'static Handler, first: fn(&mut Cx, Lo
             then.post(cx);
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(2).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);
@@ -603,7 +603,7 @@ fn the_time_left_of_a_color_that_flushes_is_exact() {
             TEN.on(Color::from(2), next).post(cx);
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(2).color_slots(64);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {

@@ -9,7 +9,7 @@ use mely::net::{Acceptors, Incoming};
 use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::SimError;
 use mely::task::sleep;
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, RunError, Runtime, sim};
+use mely::{Callback, Color, Colored, Cx, Handler, Hold, RunError, Runtime, sim};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -208,7 +208,7 @@ fn a_hook_that_panics_comes_out_of_run() {
 fn simulated(start: fn(&mut Cx)) -> (Vec<Unfinished>, Option<(Unfinished, String)>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let builder = builder.drain_deadline(Duration::from_millis(3_500));
     let builder = builder.on_drain(move |unfinished| {
         tell.lock().unwrap().send(unfinished.clone()).unwrap();

@@ -9,7 +9,7 @@ use mely::Reason;
 use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{self, Simulation, Step};
 use mely::task::JoinError;
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Hold, Rejected, RunError, Runtime};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -46,9 +46,7 @@ fn simulate(
     cores: usize,
     first: impl FnOnce(&mut Cx) + Send + 'static,
 ) -> mely::metrics::Stats {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(cores))
-        .color_slots(4_096);
+    let builder = Runtime::builder().cores(cores).color_slots(4_096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     simulation.run(move |cx| cx.post(HELD, first)).unwrap();
     simulation.stats()
@@ -342,7 +340,7 @@ fn an_answer_in_time_cancels_the_deadline() {
     for seed in 0..30 {
         let log = Log::default();
         let all = log.clone();
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.simulate(seed).unwrap();
         let first = move |cx: &mut Cx| {
             let mut hold = cx.hold();
@@ -455,7 +453,7 @@ fn what_a_hold_is_given_when_it_is_over_is_dropped_at_once() {
 #[test]
 fn a_deadline_behind_the_continuation_is_dropped_at_once() {
     for seed in 0..30 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let alive = Alive::default();
@@ -738,7 +736,7 @@ fn callbacks_that_resume_do_not_wait_for_their_own_hold() {
 #[test]
 fn a_callback_that_resumes_runs_on_the_core_of_the_hold() {
     for core in 0..2 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(core).unwrap();
         let held = Color::from(core);
@@ -762,7 +760,7 @@ fn a_hold_is_resumed_by_a_callback_of_its_color() {
     let (all, told) = (log.clone(), log.clone());
     let builder = Runtime::builder().on_panic(OnPanic::DropEvent);
     let builder = builder.panic_hook(move |report| told.add(&report.message));
-    let builder = builder.cores(Cores::Count(1)).exit_when_idle(true);
+    let builder = builder.cores(1).exit_when_idle(true);
     let mut simulation = builder.simulate(0).unwrap();
     let first = move |cx: &mut Cx| {
         let [hold, another] = [(); 2].map(|()| cx.hold());
@@ -1045,7 +1043,7 @@ fn a_held_color_can_be_placed() {
     for seed in 0..30 {
         let log = Log::default();
         let all = log.clone();
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let ran_on = |log: &Log, what: &'static str| {
@@ -1079,7 +1077,7 @@ fn a_held_color_can_be_placed() {
 fn what_waits_for_a_hold_makes_nobody_steal_or_wake() {
     static LONG_ONE: Handler = Handler::new("long").time(Duration::from_millis(1));
     for seed in 0..30 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.simulate(seed).unwrap();
         let (give, take) = channel();
         let first = move |cx: &mut Cx| {

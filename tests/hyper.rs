@@ -18,7 +18,7 @@ use mely::aio::hyper::{ColorExecutor, Io, TaskTimer};
 use mely::aio::{AsyncStream, connect};
 use mely::net::{Acceptors, Backend, Incoming, SimClient};
 use mely::task::{sleep, stopping, with_cx};
-use mely::{Callback, Color, Cores, Cx, Poster, Runtime, sim};
+use mely::{Callback, Color, Cx, Poster, Runtime, sim};
 use std::error::Error;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, Read, Write};
@@ -415,7 +415,7 @@ fn the_example_answers_what_a_busy_core_has_not_received_yet() {
 
 /// Connects a client for each of these beginnings, which sends it and reads nothing.
 fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>) {
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let mut simulation = builder.simulate(3).unwrap();
     let (tell, addr) = channel();
     let listen = move |cx: &mut Cx| {
@@ -544,7 +544,7 @@ fn silent_clients_are_sent_away_by_the_example() {
 fn its_timeouts_go_by_the_time_of_tasks() {
     let _bound = Bound::new("its_timeouts");
     let begun = Instant::now();
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let mut simulation = builder.simulate(3).unwrap();
     let net = simulation.network().clone();
     let silent = simulation.run_until(move |cx, finish| {

@@ -6,8 +6,8 @@ mod common;
 mod jobs;
 
 use common::{LONG, eventually, undisturbed};
+use mely::Runtime;
 use mely::state::Bounded;
-use mely::{Cores, Runtime};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -205,7 +205,7 @@ fn a_customer_that_comes_back_waits_for_its_job_that_runs() {
 
 #[test]
 fn customers_without_a_job_that_waits_are_forgotten() {
-    let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+    let runtime = Runtime::builder().cores(1).build().unwrap();
     let poster = runtime.poster();
     let mut customers = HashMap::new();
     for i in 0..50 {

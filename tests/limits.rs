@@ -8,7 +8,7 @@ use mely::Post;
 use mely::Reason;
 use mely::net::{Acceptors, RecvBuf, Stream};
 use mely::runtime::{BuildError, OnPanic};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Rejected, Runtime};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -333,7 +333,7 @@ fn fill_with_reposts(cx: &mut Cx, done: &Arc<AtomicBool>) {
 fn timers_fire_at_the_limit() {
     for seed in 0..10 {
         let mut simulation = Runtime::builder()
-            .cores(Cores::Count(1 + seed as usize % 3))
+            .cores(1 + seed as usize % 3)
             .events_max(20)
             .simulate(seed)
             .unwrap();
@@ -515,11 +515,8 @@ fn a_stream_dropped_at_the_limit_is_closed() {
 fn impossible_settings_are_refused_in_words() {
     let refused = |builder: mely::Builder| builder.build().unwrap_err();
     let builder = Runtime::builder;
-    assert_eq!(
-        refused(builder().cores(Cores::Count(0))),
-        BuildError::CoreCount(0)
-    );
-    let many = refused(builder().cores(Cores::Count(513)).oversubscribe(true));
+    assert_eq!(refused(builder().cores(0)), BuildError::CoreCount(0));
+    let many = refused(builder().cores(513).oversubscribe(true));
     assert_eq!(many, BuildError::CoreCount(513));
     assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
     for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
@@ -563,7 +560,7 @@ fn impossible_settings_are_refused_in_words() {
             assert!(error.to_string().starts_with(&said), "{error}");
         }
     }
-    let error = refused(builder().cores(Cores::Count(512)));
+    let error = refused(builder().cores(512));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
         let text = error.to_string();
@@ -903,7 +900,7 @@ fn handlers_made_at_run_time_keep_the_limit() {
     let accepted = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&accepted);
     let mut simulation = Runtime::builder()
-        .cores(Cores::Count(1))
+        .cores(1)
         .events_max(100)
         .simulate(1)
         .unwrap();

@@ -4,7 +4,7 @@ use mely::runtime::{BuildError, Stealing};
 use mely::sim::machine::sync::atomic::AtomicU8;
 use mely::sim::machine::{Key, Machine, Report, charge};
 use mely::sim::{self, OnMachine, SimError};
-use mely::{Builder, Callback, Color, Colored, Cores, Cx, Handler, Runtime};
+use mely::{Builder, Callback, Color, Colored, Cx, Handler, Runtime};
 use mely_recording::Recording;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -26,9 +26,7 @@ fn epyc() -> Machine {
 }
 
 fn builder(cores: usize) -> Builder {
-    Runtime::builder()
-        .cores(Cores::Count(cores))
-        .exit_when_idle(true)
+    Runtime::builder().cores(cores).exit_when_idle(true)
 }
 
 /// Posts to its own color and now and then to another, until none is left.
@@ -284,10 +282,7 @@ fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
 
 #[test]
 fn nothing_to_do_and_nobody_who_ends_it_is_told() {
-    let run = Runtime::builder()
-        .cores(Cores::Count(2))
-        .on_machine(&epyc(), 1)
-        .unwrap();
+    let run = Runtime::builder().cores(2).on_machine(&epyc(), 1).unwrap();
     let Err(SimError::Stopped(stopped)) = run.run(|_cx| ()) else {
         panic!("nobody stops it");
     };
@@ -445,10 +440,7 @@ fn what_comes_from_outside_comes_to_its_core_at_its_time() {
 
 #[test]
 fn nothing_comes_from_outside_after_a_stop() {
-    let run = Runtime::builder()
-        .cores(Cores::Count(2))
-        .on_machine(&epyc(), 1)
-        .unwrap();
+    let run = Runtime::builder().cores(2).on_machine(&epyc(), 1).unwrap();
     let (outside, kept) = (run.outside(), Arc::new(()));
     let dropped = Arc::downgrade(&kept);
     outside.post_at(1, 1_000_000_000, move |_now_ns| {

@@ -12,7 +12,7 @@ use mely::net::{
 };
 use mely::runtime::{Finish, OnPanic, Stealing};
 use mely::sim::{Simulation, Step};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Rejected, RunError, Runtime};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -903,7 +903,7 @@ fn who_listens_in_a_simulation_is_home_to_all() {
     const CLIENTS: u64 = 20;
     for core in [0, 1] {
         let mut simulation = Runtime::builder()
-            .cores(Cores::Count(2))
+            .cores(2)
             .stealing(Stealing::OFF)
             .simulate(9)
             .unwrap();
@@ -1784,10 +1784,7 @@ fn simulated_listener<F>(serve: F) -> (Simulation, SocketAddr)
 where
     F: Fn(&mut Cx, Incoming) + Send + Sync + 'static,
 {
-    let mut simulation = Runtime::builder()
-        .cores(Cores::Count(1))
-        .simulate(3)
-        .unwrap();
+    let mut simulation = Runtime::builder().cores(1).simulate(3).unwrap();
     let (tell, addr) = channel();
     let begin = move |cx: &mut Cx| {
         let serve = move |cx: &mut Cx, incoming: io::Result<Incoming>| serve(cx, incoming.unwrap());
@@ -1819,7 +1816,7 @@ fn settle(simulation: &mut Simulation) {
 #[test]
 fn a_paused_stream_is_told_of_the_end_of_a_run_that_ends_by_itself() {
     for seed in 0..40 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let (canceled, listens) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
         let (tell, addr) = channel();
@@ -2141,10 +2138,7 @@ fn accepting_goes_on_a_little_after_it_has_failed() {
 fn accepts_after_failures(has_timer: bool) {
     let errors = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&errors);
-    let mut simulation = Runtime::builder()
-        .cores(Cores::Count(1))
-        .simulate(5)
-        .unwrap();
+    let mut simulation = Runtime::builder().cores(1).simulate(5).unwrap();
     let (tell, addr) = channel();
     let begin = move |cx: &mut Cx| {
         let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| match incoming {
@@ -2190,10 +2184,7 @@ fn a_listener_that_is_made_before_a_stop_ends_with_it() {
     for seed in 0..10 {
         let (count, alive) = (Arc::new(AtomicUsize::new(0)), Alive::default());
         let payloads = alive.clone();
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(2))
-            .simulate(seed)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();
         let listens = move |cx: &mut Cx| {
             counting(cx, &count, &payloads).detach();
             cx.stop();
@@ -2303,10 +2294,7 @@ fn counted<const N: usize>(
 ) -> (Simulation, [mely::net::Listener; N], [Arc<AtomicUsize>; N]) {
     let counts: [Arc<AtomicUsize>; N] = std::array::from_fn(|_| Arc::default());
     let (its, payloads) = (counts.clone(), alive.clone());
-    let mut simulation = Runtime::builder()
-        .cores(Cores::Count(1))
-        .simulate(seed)
-        .unwrap();
+    let mut simulation = Runtime::builder().cores(1).simulate(seed).unwrap();
     let (give, given) = channel();
     let begin = move |cx: &mut Cx| {
         let listeners = its.each_ref().map(|count| counting(cx, count, &payloads));

@@ -7,9 +7,7 @@ use mely::Post;
 use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
 use mely::task::{JoinError, sleep, with_cx, yield_now};
-use mely::{
-    Builder, Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, RunError, Runtime,
-};
+use mely::{Builder, Callback, Color, Colored, Cx, Handler, Reason, Rejected, RunError, Runtime};
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
@@ -547,7 +545,7 @@ fn by_default_a_panic_costs_its_event_and_is_counted() {
     static WELL: Handler = Handler::new("well");
     assert_eq!(OnPanic::default(), OnPanic::DropEvent);
     let _bound = Bound::new("by_default");
-    let build = || Runtime::builder().cores(Cores::Count(1));
+    let build = || Runtime::builder().cores(1);
     let start = |cx: &mut Cx| {
         for i in 0..10 {
             FAULTY
@@ -707,7 +705,7 @@ fn no_panic_keeps_a_color() {
     ];
     for (what, way) in ways {
         for seed in 0..5 {
-            let builder = Runtime::builder().cores(Cores::Count(2));
+            let builder = Runtime::builder().cores(2);
             let builder = builder.on_panic(OnPanic::DropEvent).panic_hook(|_| ());
             let ran = Arc::new(AtomicU64::new(0));
             let its = Arc::clone(&ran);

@@ -12,7 +12,7 @@ use mely::net::{
 };
 use mely::runtime::OnPanic;
 use mely::sim::{self, Simulation, Step};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Hold, Reason, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Hold, Reason, Runtime};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -137,7 +137,7 @@ impl World {
     where
         F: Fn(&mut Cx, Incoming) + Send + 'static,
     {
-        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = Runtime::builder().cores(3);
         let builder = builder.on_panic(OnPanic::DropEvent).panic_hook(|_| ());
         let mut simulation = builder.simulate(seed).unwrap();
         let (give, addr) = channel();

@@ -3,7 +3,7 @@
 
 use mely::Post;
 use mely::sim::{self, Step};
-use mely::{Builder, Color, Colored, Cores, Cx, Handler, Runtime};
+use mely::{Builder, Color, Colored, Cx, Handler, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +11,7 @@ use std::time::Duration;
 type Log = Arc<Mutex<Vec<u64>>>;
 
 fn cores(count: usize) -> Builder {
-    Runtime::builder()
-        .cores(Cores::Count(count))
-        .color_slots(256)
+    Runtime::builder().cores(count).color_slots(256)
 }
 
 /// A number below 8 for each seed and place.

@@ -744,7 +744,7 @@ fn child_cannot_be_pinned() {
     ];
     assert_eq!(refused(on(&[1_000, 2_000])), expected);
     assert_eq!(refused(on(&[1_000, 2_000]).pin(false)), [None, None]);
-    assert_eq!(refused(on(&[0, 1]).cores(mely::Cores::Count(1))), [None]);
+    assert_eq!(refused(on(&[0, 1]).cores(1)), [None]);
     refuse(&[libc::SYS_sched_setaffinity]);
     let denied = |cpu| why(cpu, "Operation not permitted (os error 1)");
     assert_eq!(refused(on(&[0, 1])), [denied(0), denied(1)]);

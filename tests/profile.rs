@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores};
 use mely::metrics::{HandlerProfile, Profile, Recommendation};
 use mely::runtime::{OnPanic, Stealing};
-use mely::{Color, Cores, Cx, Handler, Runtime};
+use mely::{Color, Cx, Handler, Runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -267,7 +267,7 @@ fn more_handlers_than_are_kept_run_all_the_same() {
         let ran = Arc::new(AtomicU64::new(0));
         let (made, given, count) = (made.clone(), alive.clone(), Arc::clone(&ran));
         let ended = Runtime::builder()
-            .cores(Cores::Count(2))
+            .cores(2)
             .exit_when_idle(true)
             .color_slots(1 << 10)
             .simulate(1)

@@ -7,7 +7,7 @@ use mely::Post;
 use mely::metrics::HandlerProfile;
 use mely::runtime::OnPanic;
 use mely::task::JoinError;
-use mely::{Color, Colored, Cores, Cx, Handler, Poster, Reason, Rejected, RunError, Runtime, sim};
+use mely::{Color, Colored, Cx, Handler, Poster, Reason, Rejected, RunError, Runtime, sim};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ fn readers_that_have_waited_run_at_the_same_time() {
             .into_iter()
             .cycle(),
     ) {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let builder = builder
             .on_panic(OnPanic::DropEvent)
             .panic_hook(|_report| ());
@@ -278,7 +278,7 @@ fn states_of_one_color_are_read_together() {
 #[test]
 fn states_of_one_color_are_read_when_both_are_there() {
     for seed in 0..300 {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let read = Arc::new(AtomicU64::new(0));
         let all = Arc::clone(&read);

@@ -6,7 +6,7 @@ use common::{Bound, child_passes, cores};
 use mely::Post;
 use mely::metrics::{RecordingState, Stats};
 use mely::runtime::OnPanic;
-use mely::{Builder, Callback, Color, Cores, Cx, Handler, Poster, Runtime, sim};
+use mely::{Builder, Callback, Color, Cx, Handler, Poster, Runtime, sim};
 use mely_recording::{By, Color as Recorded, ColorKind, Event, Recording, Relation};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -277,9 +277,7 @@ fn a_storm_on_threads_is_told_event_by_event() {
 fn a_storm_in_a_simulation_is_told_event_by_event() {
     for seed in 0..10 {
         let file = Scratch::new(&format!("simulated-{seed}"));
-        let builder = Runtime::builder()
-            .cores(Cores::Count(4))
-            .exit_when_idle(true);
+        let builder = Runtime::builder().cores(4).exit_when_idle(true);
         let mut simulation = builder.record(&file.0, 64 * MIB).simulate(seed).unwrap();
         let storm = Storm::new(24, seed % 2 == 1);
         begin(&simulation.poster(), &storm, 0..40);
@@ -313,7 +311,7 @@ fn a_seed_makes_the_same_file_whatever_other_threads_there_are() {
     let elsewhere = Runtime::builder().build().unwrap();
     let bytes = |name, others| {
         let file = Scratch::new(name);
-        let builder = Runtime::builder().cores(Cores::Count(4));
+        let builder = Runtime::builder().cores(4);
         let builder = builder.events_max(4 << 14).exit_when_idle(true);
         let builder = builder.record(&file.0, 64 * MIB);
         let mut simulation = builder.simulate(1).unwrap();
@@ -348,9 +346,7 @@ static WORKS: Handler = Handler::new("works")
 #[test]
 fn times_and_annotations_are_told() {
     let file = Scratch::new("times");
-    let builder = Runtime::builder()
-        .cores(Cores::Count(1))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(1).exit_when_idle(true);
     let mut simulation = builder.record(&file.0, MIB).simulate(1).unwrap();
     simulation
         .run(|cx| {

@@ -3,7 +3,7 @@
 
 use mely::runtime::Stealing;
 use mely::sim::{self, Simulation};
-use mely::{Color, Cores, Cx, Handler, Runtime};
+use mely::{Color, Cx, Handler, Runtime};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn start(cx: &mut Cx, color: Color, race: &Arc<Race>, chain: usize) {
 }
 
 fn simulation(seed: u64, cores: usize, stealing: Stealing) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = Runtime::builder().cores(cores);
     let builder = builder.color_slots(8_192).stealing(stealing);
     builder.exit_when_idle(true).simulate(seed).unwrap()
 }

@@ -10,7 +10,7 @@ use mely::net::{Acceptors, Stream, Timer};
 use mely::runtime::{BuildError, OnPanic};
 use mely::sim::{self, SimError, Simulation, Step};
 use mely::topology::{Distance, Shape, Topology};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Rejected, RunError, Runtime};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ fn chain(cx: &mut Cx, left: u64) {
 }
 
 fn chains(seed: u64, cores: usize) -> Simulation {
-    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = Runtime::builder().cores(cores);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let start = |cx: &mut Cx| {
         for color in 1..60u64 {
@@ -191,10 +191,7 @@ fn timers_take_no_time_to_wait_for() {
 fn echo(seed: u64) -> u64 {
     static ECHO: Handler = Handler::new("echo");
     static CLIENT: Handler = Handler::new("client");
-    let mut simulation = Runtime::builder()
-        .cores(Cores::Count(3))
-        .simulate(seed)
-        .unwrap();
+    let mut simulation = Runtime::builder().cores(3).simulate(seed).unwrap();
     let address = Arc::new(Mutex::new(None));
     let told = Arc::clone(&address);
     simulation
@@ -270,10 +267,7 @@ fn a_server_and_its_clients_follow_from_the_seed() {
 fn what_is_left_of_a_run_is_dropped() {
     let alive = Arc::new(());
     for steps in 0..60 {
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(3))
-            .simulate(steps)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(3).simulate(steps).unwrap();
         let held = Arc::clone(&alive);
         simulation
             .start(move |cx| {
@@ -315,7 +309,7 @@ fn a_failing_seed_is_named_and_replayed() {
 /// A handler that could step a simulation would block its core.
 #[test]
 fn what_steps_is_refused_inside_a_handler() {
-    let new = || Runtime::builder().cores(Cores::Count(1)).simulate(1);
+    let new = || Runtime::builder().cores(1).simulate(1);
     let mut other = new().unwrap();
     other
         .start(|cx| {
@@ -352,7 +346,7 @@ fn what_steps_is_refused_inside_a_handler() {
 fn in_the_middle() -> (Simulation, Arc<AtomicBool>) {
     let ended = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&ended);
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let mut simulation = builder.simulate(1).unwrap();
     let event = move |cx: &mut Cx| {
         sim::work(cx, Duration::from_millis(1));
@@ -399,7 +393,7 @@ fn a_simulation_is_dropped_wherever_it_is() {
 /// Work that blocks is outside of any handler, though its thread is a virtual core's.
 #[test]
 fn a_simulation_runs_inside_blocking_work_of_another() {
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     let ran = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&ran);
@@ -426,7 +420,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
             sim::pause(cx);
         }
     };
-    let builder = || Runtime::builder().cores(Cores::Count(2)).color_slots(64);
+    let builder = || Runtime::builder().cores(2).color_slots(64);
     // Given up, and dropped.
     let mut simulation = builder().simulate(1).unwrap();
     simulation.set_steps_max(1_000);
@@ -451,10 +445,7 @@ fn a_handler_that_pauses_for_ever_is_stuck() {
 #[test]
 fn handlers_that_wait_for_each_other_end_before_a_drop() {
     let flag = Arc::new(AtomicBool::new(false));
-    let mut simulation = Runtime::builder()
-        .cores(Cores::Count(2))
-        .simulate(1)
-        .unwrap();
+    let mut simulation = Runtime::builder().cores(2).simulate(1).unwrap();
     let (sets, waits) = (Arc::clone(&flag), Arc::clone(&flag));
     simulation
         .start(move |cx| {
@@ -527,7 +518,7 @@ fn an_end_is_told_once_and_truly() {
 
 #[test]
 fn times_beyond_all_reckoning() {
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     simulation
         .run(|cx| {
@@ -603,7 +594,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
             KNOWN.on(to, next).post(cx);
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(1));
+    let builder = Runtime::builder().cores(1);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     let order = Order::default();
     let its = Arc::clone(&order);
@@ -622,7 +613,7 @@ fn a_handler_that_is_not_known_yet_is_not_overtaken() {
 #[test]
 fn what_is_dropped_may_post() {
     let dropped = Arc::new(Mutex::new(0));
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(64);
+    let builder = Runtime::builder().cores(2).color_slots(64);
     let builder = builder.on_panic(OnPanic::DropEvent).events_max(1);
     let mut simulation = builder.exit_when_idle(true).simulate(5).unwrap();
     let (poster, counts) = (simulation.poster(), Arc::clone(&dropped));
@@ -667,7 +658,7 @@ fn what_a_core_lends_by_a_thread_local_no_other_core_sees() {
     }
     let most = Arc::new(AtomicUsize::new(0));
     for seed in 0..20 {
-        let builder = Runtime::builder().cores(Cores::Count(4));
+        let builder = Runtime::builder().cores(4);
         let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
         let lending = Arc::new(AtomicUsize::new(0));
         let most = Arc::clone(&most);
@@ -701,7 +692,7 @@ fn each_core_has_a_thread_until_the_simulation_is_gone() {
     }
     let kept = Arc::new(());
     let threads = Arc::new(Mutex::new(BTreeMap::new()));
-    let builder = Runtime::builder().cores(Cores::Count(4));
+    let builder = Runtime::builder().cores(4);
     let mut simulation = builder.exit_when_idle(true).simulate(1).unwrap();
     let (its, theirs) = (Arc::clone(&kept), Arc::clone(&threads));
     let notes = move |cx: &mut Cx| {
@@ -787,7 +778,7 @@ fn others_go_on_while_a_panic_unwinds() {
             sim::work(self.0, Duration::from_millis(1));
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(2));
+    let builder = Runtime::builder().cores(2);
     let builder = builder.on_panic(OnPanic::DropEvent).exit_when_idle(true);
     let mut simulation = builder.simulate(1).unwrap();
     let ended = Arc::new(Mutex::new(Vec::new()));

@@ -13,7 +13,7 @@ use mely::runtime::{Obstacle, Stage, Unfinished};
 use mely::sim::Step;
 use mely::state::WeakColored;
 use mely::task::with_cx;
-use mely::{Builder, Callback, Color, Cores, Cx, Handler, Poster, RunError, Runtime};
+use mely::{Builder, Callback, Color, Cx, Handler, Poster, RunError, Runtime};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -188,7 +188,7 @@ fn a_simulated_broker_loses_nothing() {
     let _bound = Bound::new("a_simulated_broker");
     let mut some = 0;
     for seed in 0..60 {
-        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = Runtime::builder().cores(3);
         let mut simulation = builder.simulate(seed).unwrap();
         let net = simulation.network().clone();
         let (tell, addr) = channel();
@@ -441,7 +441,7 @@ fn each_limit_is_told_with_its_stage() {
     let _bound = Bound::new("each_limit");
     let s = Duration::from_secs;
     let builder = Runtime::builder()
-        .cores(Cores::Count(2))
+        .cores(2)
         .stage_limit(Stage::Drain, s(2))
         .stage_limit(Stage::Close, s(1))
         .stage_limit(Stage::Flush, s(4));

@@ -339,7 +339,7 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_stop() {
 #[test]
 fn a_client_that_does_not_read_does_not_keep_it() {
     let _bound = Bound::new("does not read");
-    let builder = mely::Runtime::builder().cores(mely::Cores::Count(2));
+    let builder = mely::Runtime::builder().cores(2);
     let mut simulation = builder.simulate(1).unwrap();
     let (tell, addr) = channel();
     let listen = move |cx: &mut mely::Cx| {

@@ -10,7 +10,7 @@ mod common;
 use common::calls::Calls;
 use mely::net::{Acceptors, Incoming, RecvBuf, Stream};
 use mely::sim;
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
+use mely::{Callback, Color, Cx, Handler, Runtime};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn tick(cx: &mut Cx, fired: Fired, end: Duration) {
 
 /// By how much the latest timer was late, beside a chain of this mix on the same core.
 fn latest_timer(cores: usize, mix: Mix, watchdog: Duration) -> Duration {
-    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = Runtime::builder().cores(cores);
     let builder = builder.watchdog(watchdog).exit_when_idle(true);
     let mut simulation = builder.simulate(mix.random).unwrap();
     let fired = Fired::default();
@@ -136,7 +136,7 @@ fn without_the_watchdog_timers_wait_for_longer() {
 #[test]
 fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
     for mix in mixes(1) {
-        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = Runtime::builder().cores(1);
         let mut simulation = builder.simulate(mix.random).unwrap();
         let (address, arrived) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
         let (told, arrives) = (Arc::clone(&address), Arc::clone(&arrived));
@@ -220,7 +220,7 @@ fn rounds(seed: u64, long: Duration, after: Duration) -> Vec<usize> {
             cx.timer(4 * long, next);
         }
     }
-    let builder = Runtime::builder().cores(Cores::Count(2)).color_slots(4096);
+    let builder = Runtime::builder().cores(2).color_slots(4096);
     let mut simulation = builder.exit_when_idle(true).simulate(seed).unwrap();
     let log = Log::default();
     let its = Arc::clone(&log);

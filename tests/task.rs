@@ -8,7 +8,7 @@ use mely::Post;
 use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{Step, pause, work};
 use mely::task::{JoinError, join_all, sleep, stopping, timeout, try_with_cx, with_cx, yield_now};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, RunError, Runtime};
+use mely::{Callback, Color, Colored, Cx, Handler, Reason, Rejected, RunError, Runtime};
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -404,10 +404,7 @@ fn what_a_canceled_future_posts_comes_before_what_the_canceler_posts() {
     for seed in 0..200 {
         let order = Arc::new(Mutex::new(Vec::new()));
         let posts = Posts(Arc::clone(&order));
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(2))
-            .simulate(seed)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();
         let poster = simulation.poster();
         let (give, tasks) = channel();
         let begin = move |cx: &mut Cx| {
@@ -856,7 +853,7 @@ fn what_the_waker_posted_comes_before_what_the_task_posts() {
             move |_cx: &mut Cx| order.lock().unwrap().push(word)
         };
         let (before, after) = (say("before"), say("after"));
-        let builder = Runtime::builder().cores(Cores::Count(3));
+        let builder = Runtime::builder().cores(3);
         let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         let mut simulation = builder.simulate(seed).unwrap();
         let start = move |cx: &mut Cx| {

@@ -6,7 +6,7 @@ use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::net::Timer;
 use mely::runtime::Stealing;
-use mely::{Callback, Color, Cores, Cx, Runtime};
+use mely::{Callback, Color, Cx, Runtime};
 use mely::{Reason, Rejected};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ fn equal_timers_fire_in_the_order_they_were_set() {
     for canceled in [&[][..], &[0, 1], &[1, 3], &[4, 2, 0]] {
         let order = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&order);
-        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = Runtime::builder().cores(1);
         builder
             .exit_when_idle(true)
             .simulate(1)
@@ -425,7 +425,7 @@ fn canceled_in_another_runtime() {
 fn an_interval_keeps_its_times_and_leaves_out_what_it_missed() {
     let times = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&times);
-    let builder = Runtime::builder().cores(Cores::Count(1));
+    let builder = Runtime::builder().cores(1);
     builder
         .simulate(1)
         .unwrap()

@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::runtime::{OnPanic, Stealing};
 use mely::task::{JoinError, with_cx};
-use mely::{Callback, Color, Colored, Cores, Cx, Handler, Reason, Rejected, Runtime, sim};
+use mely::{Callback, Color, Colored, Cx, Handler, Reason, Rejected, Runtime, sim};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -178,7 +178,7 @@ fn what_was_posted_before_in_one_of_the_colors_goes_first() {
     const ROUNDS: u32 = 30;
     for seed in 0..60 {
         for reads in [false, true] {
-            let builder = Runtime::builder().cores(Cores::Count(3));
+            let builder = Runtime::builder().cores(3);
             let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
             let mut simulation = builder.simulate(seed).unwrap();
             let log = Log::default();

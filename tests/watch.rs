@@ -5,7 +5,7 @@ mod common;
 use common::{Alive, Bound, cores, eventually};
 use mely::Post;
 use mely::runtime::{SlowHandler, Stealing};
-use mely::{Color, Cores, Cx, Handler, Runtime, sim};
+use mely::{Color, Cx, Handler, Runtime, sim};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -112,7 +112,7 @@ fn runs_over_the_limit_are_reported_once_and_in_time() {
             let reports = Arc::new(Mutex::new(Vec::new()));
             let told = Arc::clone(&reports);
             Runtime::builder()
-                .cores(Cores::Count(cores))
+                .cores(cores)
                 .exit_when_idle(true)
                 .on_slow_handler(LIMIT, move |slow: &SlowHandler| {
                     told.lock().unwrap().push(slow.clone());

@@ -6,7 +6,7 @@ mod support;
 
 use mely::runtime::{OnPanic, Stealing};
 use mely::sim::{self, Outside};
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
+use mely::{Callback, Color, Cx, Handler, Runtime};
 use mely_hardware::{Key, Machine, Place, charge};
 use mely_machine::replay::{Answer, Load, Outcome, Question, answer};
 use mely_recording::format::{Cause, LogId, Record};
@@ -44,7 +44,7 @@ fn recorded(
     start: impl FnOnce(&mut Cx, Outside) + Send + 'static,
 ) -> Recording {
     let path = file(name);
-    let builder = Runtime::builder().cores(Cores::Count(cores));
+    let builder = Runtime::builder().cores(cores);
     let builder = builder.exit_when_idle(true).record(&path, 8 << 20);
     // SAFETY: no handler of these tests lends anything by a thread-local variable.
     let run = unsafe { builder.simulate_on(&epyc(), 1) }.unwrap();
@@ -228,7 +228,7 @@ fn a_recording_from_threads_can_be_replayed() {
     let path = file("threads");
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
-        .cores(Cores::Count(2))
+        .cores(2)
         .oversubscribe(true);
     let builder = builder.exit_when_idle(true).stealing(Stealing::BASE);
     let runtime = builder.record(&path, 8 << 20).build().unwrap();

@@ -2,7 +2,7 @@
 //! Perfetto's importer has them.
 
 use mely::runtime::OnPanic;
-use mely::{Color, Cores, Cx, Handler, Runtime, sim};
+use mely::{Color, Cx, Handler, Runtime, sim};
 use mely_recording::{Recording, Timeline};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -58,7 +58,7 @@ fn real() -> Recording {
     let file = Scratch::new("real");
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
-        .cores(Cores::Count(3))
+        .cores(3)
         .oversubscribe(true)
         .pin(false);
     let runtime = builder
@@ -72,9 +72,7 @@ fn real() -> Recording {
 
 fn simulated() -> Recording {
     let file = Scratch::new("simulated");
-    let builder = Runtime::builder()
-        .cores(Cores::Count(8))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(8).exit_when_idle(true);
     let mut simulation = builder.record(&file.0, 64 << 20).simulate(1).unwrap();
     simulation.run(start).unwrap();
     Recording::open(&file.0).unwrap()

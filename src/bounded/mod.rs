@@ -70,10 +70,10 @@ static GIVES_ROOM: Handler = Handler::new("mely: gives room");
 ///
 /// ```
 /// use mely::state::Permit;
-/// use mely::{Color, Colored, Cores, Cx, Handler, Reason, Runtime};
+/// use mely::{Color, Colored, Cx, Handler, Reason, Runtime};
 /// static ROOM: Handler = Handler::new("room");
 /// // With more cores another one might have begun with the first line.
-/// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
+/// let runtime = Runtime::builder().cores(1).build()?;
 /// let lines = runtime.run_until(|cx, finish| {
 ///     let log = Colored::new(cx, Color::from(9), String::new());
 ///     let bounded = log.bounded(2);

@@ -254,12 +254,12 @@ impl Cx {
     /// atomic operations.
     ///
     /// ```
-    /// use mely::{Color, Cores, Runtime};
+    /// use mely::{Color, Runtime};
     /// use std::sync::{Arc, Mutex};
     ///
     /// let ran = Arc::new(Mutex::new(Vec::new()));
     /// let log = Arc::clone(&ran);
-    /// Runtime::builder().cores(Cores::Count(1)).build()?.run(move |cx| {
+    /// Runtime::builder().cores(1).build()?.run(move |cx| {
     ///     for value in 1..=1_000 {
     ///         let log = Arc::clone(&log);
     ///         cx.post(Color::from(value), move |_| log.lock().unwrap().push(value));

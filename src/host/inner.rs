@@ -440,14 +440,14 @@ impl Ended<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{Arc, Inner};
+    use crate::Runtime;
     use crate::io::Report;
-    use crate::{Cores, Runtime};
     use std::time::{Duration, Instant};
 
     /// Or who goes on asking would put off the deadline.
     #[test]
     fn the_deadline_counts_from_the_first_request() {
-        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(1).build().unwrap();
         let asked = || runtime.inner.outcome.lock().unwrap().stop_at;
         assert_eq!(asked(), None);
         runtime.inner.stop();
@@ -469,7 +469,7 @@ mod tests {
                 self.0.do_not_wake_when_stopping(0);
             }
         }
-        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(1).build().unwrap();
         let inner = &runtime.inner;
         let waker = || std::sync::Arc::new(Listens(Arc::clone(inner))).into();
         assert!(inner.wake_when_stopping(None, waker()).is_some());
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn event_sources_are_told_in_the_order_of_the_cores() {
-        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(1).build().unwrap();
         let begun = [(2, "two"), (0, "zero"), (1, "one")];
         let begun = begun.map(|(core, name)| (core, Report::named(name)));
         runtime.inner.outcome.lock().unwrap().backends.extend(begun);

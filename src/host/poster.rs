@@ -375,9 +375,9 @@ impl Poster {
     /// event costs nothing more, whatever the number is.
     ///
     /// ```
-    /// use mely::{Color, Cores, Runtime};
+    /// use mely::{Color, Runtime};
     ///
-    /// let builder = Runtime::builder().cores(Cores::Count(4)).oversubscribe(true);
+    /// let builder = Runtime::builder().cores(4).oversubscribe(true);
     /// builder.build()?.run(|cx| {
     ///     let poster = cx.poster();
     ///     poster.set_working_cores(1).expect("there are four");
@@ -419,10 +419,10 @@ impl Poster {
     /// long mailboxes.
     ///
     /// ```
-    /// use mely::{Color, Cores, Runtime};
+    /// use mely::{Color, Runtime};
     ///
     /// // With more cores another one would have begun with them.
-    /// let runtime = Runtime::builder().cores(Cores::Count(1)).build()?;
+    /// let runtime = Runtime::builder().cores(1).build()?;
     /// runtime.run(|cx| {
     ///     for _ in 0..1_000 {
     ///         cx.post(Color::from(7), |_cx| ());
@@ -484,12 +484,12 @@ impl fmt::Debug for Poster {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Cores, Post, Runtime};
+    use crate::{Post, Runtime};
 
     /// Who tries again while the queues are full is to learn that it is in vain.
     #[test]
     fn a_full_runtime_that_is_asked_to_stop_says_so() {
-        let builder = Runtime::builder().cores(Cores::Count(1)).events_max(1);
+        let builder = Runtime::builder().cores(1).events_max(1);
         let runtime = builder.build().unwrap();
         let poster = runtime.poster();
         let post = || poster.try_post(Color::from(1), |_cx| ());

@@ -169,18 +169,18 @@ pub(crate) mod silence {
 mod tests {
     use super::Source;
     use super::silence::Silence;
+    use crate::Runtime;
     use crate::clock::Clock;
     use crate::color::CoreId;
     use crate::sched::core::Core;
     use crate::shared::idle::bells::Bell;
     use crate::sync::Arc;
-    use crate::{Cores, Runtime};
     use std::time::Instant;
 
     /// Else a core would find its doorbell rung for ever, and never sleep.
     #[test]
     fn a_wait_uses_up_the_ring() {
-        let runtime = Runtime::builder().cores(Cores::Count(1)).build().unwrap();
+        let runtime = Runtime::builder().cores(1).build().unwrap();
         let shared = Arc::clone(&runtime.inner.shared);
         let core = Core::new(shared, CoreId::of(0), Clock::Real(Instant::now()));
         let bell = Silence::new();

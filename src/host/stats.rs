@@ -350,13 +350,13 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::Post;
+    use crate::Runtime;
     use crate::topology::Topology;
-    use crate::{Cores, Runtime};
 
     /// Neither every color slot nor every bucket.
     #[test]
     fn what_is_printed_can_be_read() {
-        let builder = || Runtime::builder().cores(Cores::Count(1));
+        let builder = || Runtime::builder().cores(1);
         let runtime = builder().build().unwrap();
         assert_eq!(format!("{runtime:?}"), "Runtime { cores: 1, .. }");
         let inner = &runtime.inner;
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn before_a_run_there_is_what_was_posted_and_nothing_else() {
-        let builder = Runtime::builder().cores(Cores::Count(4));
+        let builder = Runtime::builder().cores(4);
         let builder = builder.topology(Topology::flat(2).unwrap());
         let runtime = builder.oversubscribe(true).build().unwrap();
         let observer = runtime.poster();

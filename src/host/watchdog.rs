@@ -194,7 +194,7 @@ mod tests {
     use crate::event::tag::ProfileId;
     use crate::shared::idle::bells::Rings;
     use crate::sync::relaxed::Ordering;
-    use crate::{Color, Cores, Handler, Runtime};
+    use crate::{Color, Handler, Runtime};
     use std::sync::{Arc, Mutex};
 
     const LIMIT: Duration = Duration::from_millis(4);
@@ -203,7 +203,7 @@ mod tests {
     fn runtime(limit: Option<Duration>) -> (Runtime, Arc<Mutex<Vec<SlowHandler>>>) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut builder = builder.oversubscribe(true).pin(false);
         if let Some(limit) = limit {
             builder =

@@ -560,7 +560,7 @@ mod tests {
     use crate::Post;
     use crate::host::source::silence::Silence;
     use crate::sync::relaxed::AtomicU64;
-    use crate::{Color, Cores, Runtime};
+    use crate::{Color, Runtime};
     use std::time::Duration;
 
     const SPIN_NS: u64 = 1_000;
@@ -574,7 +574,7 @@ mod tests {
 
     impl Solo {
         fn new() -> Solo {
-            let builder = Runtime::builder().cores(Cores::Count(1)).pin(false);
+            let builder = Runtime::builder().cores(1).pin(false);
             let spin = Duration::from_nanos(SPIN_NS);
             let runtime = builder.spin(spin).build().unwrap();
             let inner = Arc::clone(&runtime.inner);

@@ -121,14 +121,14 @@ impl fmt::Debug for Here {
 mod tests {
     use super::*;
     use crate::sim::Simulation;
-    use crate::{Color, Cores, Cx, Runtime};
+    use crate::{Color, Cx, Runtime};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const COLOR: Color = Color::new(1 << 40);
 
     /// A simulated runtime of two cores.
     fn simulation() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         builder.simulate(1).unwrap()
     }
 
@@ -191,7 +191,7 @@ mod tests {
             let claim = || Here::claim(&inner, CoreId::of(core));
             assert!(catch_unwind(AssertUnwindSafe(claim)).is_err());
         }
-        let runtime = Runtime::builder().cores(Cores::Count(2)).build().unwrap();
+        let runtime = Runtime::builder().cores(2).build().unwrap();
         let claimed = [0, 1].map(|core| Here::claim(&runtime.inner, CoreId::of(core)));
         assert_eq!(claimed.map(|here| here.core.index()), [0, 1]);
         assert!(

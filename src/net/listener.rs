@@ -374,11 +374,11 @@ impl fmt::Debug for Listener {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::Runtime;
     use crate::host::panics::OnPanic;
     use crate::net::SimClient;
     use crate::net::tests::{Drops, listening, settle};
     use crate::sim::Simulation;
-    use crate::{Cores, Runtime};
     use std::io::Read;
     use std::sync::mpsc::channel;
 
@@ -436,7 +436,7 @@ mod tests {
     /// Where cores work, as far as each has seen, is where connections are at home from then on.
     #[test]
     fn acceptors_are_where_cores_work() {
-        let builder = Runtime::builder().cores(Cores::Count(4));
+        let builder = Runtime::builder().cores(4);
         let mut simulation = builder
             .stealing(crate::policy::Stealing::OFF)
             .simulate(1)
@@ -488,10 +488,7 @@ mod tests {
     fn the_callback_is_dropped_after_the_last_core_has_left() {
         let drops = Drops::default();
         let given = drops.clone();
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(1))
-            .simulate(1)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(1).simulate(1).unwrap();
         simulation
             .run(move |cx| {
                 let witness = given.witness(cx.poster());

@@ -137,7 +137,7 @@ mod tests {
     use super::{Acceptors, Incoming};
     use crate::host::worker::lend_current;
     use crate::sim::{Simulation, Step};
-    use crate::{Builder, Callback, Color, Cores, Cx, Poster};
+    use crate::{Builder, Callback, Color, Cx, Poster};
     use std::io;
     use std::net::SocketAddr;
     use std::sync::mpsc::channel;
@@ -152,7 +152,7 @@ mod tests {
     where
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
-        let mut simulation = builder.cores(Cores::Count(1)).simulate(seed).unwrap();
+        let mut simulation = builder.cores(1).simulate(seed).unwrap();
         let (tell, addr) = channel();
         let begin = move |cx: &mut Cx| {
             let any = "127.0.0.1:0".parse().unwrap();

@@ -144,7 +144,7 @@ mod tests {
     use crate::net::tests::{listening, settle};
     use crate::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
     use crate::sim::Step;
-    use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
+    use crate::{Callback, Color, Cx, Handler, Runtime};
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -163,10 +163,7 @@ mod tests {
     /// lives.
     #[test]
     fn nothing_is_noted_of_who_is_gone() {
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(1))
-            .simulate(1)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(1).simulate(1).unwrap();
         let (tell, addr) = channel();
         let poster = simulation.poster();
         simulation

@@ -114,8 +114,8 @@ impl Cx {
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use super::*;
+    use crate::Runtime;
     use crate::net::tests::Drops;
-    use crate::{Cores, Runtime};
     use std::io::Write;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -131,10 +131,7 @@ mod tests {
         ] {
             let (calls, drops) = (Arc::new(AtomicUsize::new(0)), Drops::default());
             let (count, given) = (Arc::clone(&calls), drops.clone());
-            let mut simulation = Runtime::builder()
-                .cores(Cores::Count(1))
-                .simulate(1)
-                .unwrap();
+            let mut simulation = Runtime::builder().cores(1).simulate(1).unwrap();
             let how = format!("{result:?}, signaled: {signaled}");
             simulation
                 .run(move |cx| {

@@ -766,14 +766,14 @@ mod simulated {
     use crate::net::tests::Drops;
     use crate::policy::Stealing;
     use crate::sim::{self, Simulation};
-    use crate::{Callback, Color, Cores, Runtime};
+    use crate::{Callback, Color, Runtime};
     use std::time::Duration;
 
     const COLOR: Color = Color::new(1);
 
     /// Each keeps its colors.
     fn two_cores() -> Simulation {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let builder = builder.stealing(Stealing::OFF).exit_when_idle(true);
         builder.simulate(1).unwrap()
     }
@@ -811,10 +811,7 @@ mod simulated {
     fn set_after_a_stop_it_is_dropped_in_its_color() {
         let drops = Drops::default();
         let given = drops.clone();
-        let mut simulation = Runtime::builder()
-            .cores(Cores::Count(1))
-            .simulate(1)
-            .unwrap();
+        let mut simulation = Runtime::builder().cores(1).simulate(1).unwrap();
         simulation
             .run(move |cx| {
                 cx.stop();

@@ -29,18 +29,6 @@ use std::time::Duration;
 #[cfg(feature = "record")]
 use std::time::SystemTime;
 
-/// Which cores a runtime uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cores {
-    /// Every core that the calling thread may use: its affinity mask and cpuset, and no more than
-    /// the process's CPU quota grants. (A thread that a handler spawns may be able to use that
-    /// handler's core only: see [`Builder::pin`].)
-    #[default]
-    All,
-    /// This number of them.
-    Count(usize),
-}
-
 /// Most cores of one runtime.
 const CORES_MAX: usize = 512;
 /// Bounds of the batch threshold.
@@ -64,10 +52,10 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 ///
 /// ```
 /// use mely::runtime::Stealing;
-/// use mely::{Cores, Runtime};
+/// use mely::Runtime;
 /// use std::time::Duration;
 /// let runtime = Runtime::builder()
-///     .cores(Cores::Count(2))
+///     .cores(2)
 ///     .oversubscribe(true) // on a machine with one processor
 ///     .stealing(Stealing::default())
 ///     .drain_deadline(Duration::from_secs(5))
@@ -76,7 +64,8 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 /// ```
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder {
-    cores: Cores,
+    /// None: all.
+    cores: Option<usize>,
     topology: Option<Topology>,
     oversubscribe: bool,
     /// None: as [`pins`] has it.
@@ -98,7 +87,7 @@ pub struct Builder {
 impl Builder {
     pub(crate) fn new() -> Builder {
         Builder {
-            cores: Cores::All,
+            cores: None,
             topology: None,
             oversubscribe: false,
             pin: None,
@@ -145,9 +134,11 @@ impl Builder {
         }
     }
 
-    /// The cores to use; all by default.
-    pub fn cores(mut self, cores: Cores) -> Builder {
-        self.cores = cores;
+    /// How many cores to use. By default every core that the calling thread may use: its affinity
+    /// mask and cpuset, and no more than the process's CPU quota grants. (A thread that a handler
+    /// spawns may be able to use that handler's core only: see [`pin`](Self::pin).)
+    pub fn cores(mut self, cores: usize) -> Builder {
+        self.cores = Some(cores);
         self
     }
 
@@ -554,10 +545,7 @@ impl Builder {
         let topology = match (self.topology.take(), self.cores) {
             (Some(topology), _) => topology,
             (None, cores) => {
-                let cores = match cores {
-                    Cores::All => SIMULATED_CORES,
-                    Cores::Count(n) => n,
-                };
+                let cores = cores.unwrap_or(SIMULATED_CORES);
                 Topology::flat(cores).map_err(|_| BuildError::CoreCount(cores))?
             }
         };
@@ -587,13 +575,13 @@ impl Builder {
         self.config.simulated = true;
         self.config.on_machine = true;
         self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
-        self.cores = Cores::All;
+        self.cores = None;
         self.pin = Some(false);
         self.build_on(topology, HashKey::from_seed(seed))
     }
 
     #[cfg(feature = "machine")]
-    pub(crate) fn chosen_cores(&self) -> Cores {
+    pub(crate) fn chosen_cores(&self) -> Option<usize> {
         self.cores
     }
 
@@ -627,10 +615,7 @@ impl Builder {
             .len()
             .min(topology.usable_parallelism())
             .max(1);
-        let cores = match self.cores {
-            Cores::All => available,
-            Cores::Count(n) => n,
-        };
+        let cores = self.cores.unwrap_or(available);
         if cores == 0 || cores > CORES_MAX {
             return Err(BuildError::CoreCount(cores));
         }
@@ -860,7 +845,7 @@ mod tests {
     /// This number of cores on a machine with two processors.
     fn on_two(cores: usize) -> Builder {
         Runtime::builder()
-            .cores(Cores::Count(cores))
+            .cores(cores)
             .oversubscribe(true)
             .topology(Topology::flat(2).unwrap())
     }

@@ -417,14 +417,14 @@ fn fail(inner: &Inner, error: io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cores, Runtime};
+    use crate::Runtime;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::channel;
 
     const NS: Duration = Duration::from_nanos(1);
 
     fn runtime(cores: usize) -> Runtime {
-        let builder = Runtime::builder().cores(Cores::Count(cores));
+        let builder = Runtime::builder().cores(cores);
         builder.oversubscribe(true).pin(false).build().unwrap()
     }
 
@@ -571,7 +571,7 @@ mod tests {
     /// for it.
     #[test]
     fn cores_that_wait_for_one_that_cannot_begin_are_told() {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let runtime = builder.oversubscribe(true).build().unwrap();
         let inner = Arc::clone(&runtime.inner);
         let (tell, told) = channel();

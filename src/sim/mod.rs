@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use mely::sim;
-//! use mely::{Color, Colored, Cores, Runtime};
+//! use mely::{Color, Colored, Runtime};
 //! use std::sync::atomic::Ordering::Relaxed;
 //!
 //! // Two tellers who each read the balance, think, and write it back, in events of their own.
@@ -20,7 +20,7 @@
 //!     });
 //! }
 //! fn ends_with(seed: u64) -> Result<u64, Box<dyn std::error::Error>> {
-//!     let builder = Runtime::builder().cores(Cores::Count(2)).exit_when_idle(true);
+//!     let builder = Runtime::builder().cores(2).exit_when_idle(true);
 //!     let left = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
 //!     let result = left.clone();
 //!     builder.simulate(seed)?.run(move |cx| {
@@ -159,7 +159,7 @@ impl Builder {
     /// decides, on a virtual clock and the simulated network: see [`sim`](crate::sim).
     ///
     /// The machine is the builder's [`topology`](Self::topology), else a flat one with as many
-    /// processors as cores are asked for (4 for [`Cores::All`](crate::Cores::All)). The event
+    /// processors as cores are asked for (4 by default). The event
     /// source is the simulated one, the builder's if it has one. [`spin`](Self::spin) is at most 2
     /// us, and there is nothing to pin.
     ///

@@ -25,7 +25,7 @@ use crate::sched::core::Core;
 use crate::shared::Shared;
 use crate::shared::idle::bells::Bell;
 use crate::sync::Arc;
-use crate::{Builder, Cores, Cx, Poster, RunError, Runtime};
+use crate::{Builder, Cx, Poster, RunError, Runtime};
 use mely_hardware::charge::{self, uncharged};
 use mely_hardware::{Body, Machine, Options, Report};
 use std::cell::{Cell, RefCell};
@@ -51,7 +51,7 @@ impl Builder {
     /// [`sim::work`](crate::sim::work), and which bytes they touch by
     /// [`sim::machine::charge`](crate::sim::machine::charge).
     ///
-    /// With [`Cores::All`] the runtime has all cores of the machine, else those that keep best
+    /// Unless the builder says how many, the runtime has all cores of the machine, else those that keep best
     /// company. Topology, event source and pinning are the machine's, whatever the builder says.
     /// Timers go by the virtual time, and so does a recording ([`record`](Self::record)). There is
     /// no network, and whoever listens or connects is told so: what comes from outside is posted
@@ -59,12 +59,12 @@ impl Builder {
     ///
     /// ```
     /// use mely::sim::{self, machine::Machine};
-    /// use mely::{Color, Cores, Runtime};
+    /// use mely::{Color, Runtime};
     /// use std::time::Duration;
     ///
     /// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
     /// let busy_on = |cores: usize| -> Result<f64, Box<dyn std::error::Error>> {
-    ///     let builder = Runtime::builder().cores(Cores::Count(cores)).exit_when_idle(true);
+    ///     let builder = Runtime::builder().cores(cores).exit_when_idle(true);
     ///     // SAFETY: the handlers have no thread-local variables.
     ///     let report = unsafe { builder.simulate_on(&machine, 7)? }.run(|cx| {
     ///         for color in 1..=64u64 {
@@ -95,10 +95,7 @@ impl Builder {
     /// `oversubscribe` or not.
     pub unsafe fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
         let available = machine.topology().cores().len();
-        let asked = match self.chosen_cores() {
-            Cores::All => available,
-            Cores::Count(cores) => cores,
-        };
+        let asked = self.chosen_cores().unwrap_or(available);
         if asked == 0 {
             return Err(BuildError::CoreCount(0));
         }

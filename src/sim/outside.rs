@@ -17,11 +17,11 @@ use std::fmt;
 ///
 /// ```
 /// use mely::sim::{self, machine::Machine};
-/// use mely::{Callback, Color, Cores, Runtime};
+/// use mely::{Callback, Color, Runtime};
 /// use std::time::Duration;
 ///
 /// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
-/// let builder = Runtime::builder().cores(Cores::Count(2));
+/// let builder = Runtime::builder().cores(2);
 /// // SAFETY: the handlers have no thread-local variables.
 /// let run = unsafe { builder.simulate_on(&machine, 7)? };
 /// let outside = run.outside();

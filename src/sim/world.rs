@@ -923,13 +923,13 @@ impl std::fmt::Debug for World {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Cores, Runtime};
+    use crate::Runtime;
 
     /// One that comes out of a core's thread fails the simulation, with handlers in the middle on
     /// other cores, and is told by the thread that steps.
     #[test]
     fn an_assertion_that_fails_on_a_core_comes_out_of_the_step() {
-        let builder = Runtime::builder().cores(Cores::Count(2));
+        let builder = Runtime::builder().cores(2);
         let mut simulation = builder.simulate(1).unwrap();
         simulation
             .start(|cx| {

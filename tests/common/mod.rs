@@ -13,7 +13,7 @@ pub mod wire;
 use mely::net::{Backend, SimNet};
 use mely::runtime::OnPanic;
 use mely::topology::Topology;
-use mely::{Builder, Cores, RunError, Runtime};
+use mely::{Builder, RunError, Runtime};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub const LONG: Duration = Duration::from_secs(30);
 pub fn cores(n: usize) -> Builder {
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
-        .cores(Cores::Count(n))
+        .cores(n)
         .oversubscribe(true);
     if !cfg!(miri) {
         return builder;

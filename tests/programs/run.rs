@@ -11,8 +11,8 @@ use mely::state::{Bounded, Permit};
 use mely::task::{JoinError, sleep, with_cx, yield_now};
 use mely::topology::{Shape, Topology};
 use mely::{
-    Callback, Color, Colored, Cores, Cx, Handler, Hold, JoinHandle, Post, Poster, Rejected,
-    RunError, Runtime,
+    Callback, Color, Colored, Cx, Handler, Hold, JoinHandle, Post, Poster, Rejected, RunError,
+    Runtime,
 };
 use std::collections::VecDeque;
 use std::panic;
@@ -634,7 +634,7 @@ pub(crate) fn run(program: &Program, seed: u64) -> Result<(), String> {
     };
     let mut simulation = Runtime::builder()
         .topology(topology)
-        .cores(Cores::Count(program.cores))
+        .cores(program.cores)
         .stealing(program.stealing)
         .batch(program.batch)
         .color_slots(program.slots)

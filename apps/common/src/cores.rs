@@ -1,14 +1,14 @@
 //! The cores of a program's runtime: as many as its option `--cores` says. With all that the
 //! process may use, each is pinned to its processor.
 
+use mely::Builder;
 use mely::metrics::Stats;
 use mely::runtime::BuildError;
-use mely::{Builder, Cores};
 
 /// Sets them.
 pub fn set(builder: Builder, cores: Option<usize>) -> Builder {
     match cores {
-        Some(cores) => builder.cores(Cores::Count(cores)),
+        Some(cores) => builder.cores(cores),
         None => builder,
     }
 }

@@ -7,8 +7,8 @@ use crate::file_set::{FileSet, Kind};
 use crate::measure::{Measure, Outcome};
 use crate::work::{Check, Until, Work};
 use crate::{master, run};
+use mely::Runtime;
 use mely::runtime::{OnPanic, Stealing};
-use mely::{Cores, Runtime};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -43,7 +43,7 @@ fn answer(mut stream: TcpStream, set: FileSet) -> Option<()> {
 }
 
 fn runtime() -> Runtime {
-    let builder = Runtime::builder().cores(Cores::Count(1));
+    let builder = Runtime::builder().cores(1);
     let builder = builder.on_panic(OnPanic::Stop);
     builder.stealing(Stealing::OFF).build().unwrap()
 }

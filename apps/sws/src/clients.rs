@@ -343,7 +343,7 @@ impl Clients {
 mod tests {
     use super::*;
     use crate::args::Args;
-    use mely::{Cores, Runtime};
+    use mely::Runtime;
     use std::io::{Read, Write};
     use std::net::TcpStream;
     use std::sync::OnceLock;
@@ -367,7 +367,7 @@ mod tests {
             ..Args::default()
         };
         let served: &'static OnceLock<&'static Server> = Box::leak(Box::default());
-        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = Runtime::builder().cores(1);
         let builder = builder.panic_hook(|panic| panicked(served.get().unwrap(), panic));
         let runtime = builder.build().unwrap();
         let poster = runtime.poster();

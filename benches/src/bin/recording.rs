@@ -9,7 +9,7 @@
 //! temporary files.
 
 use mely::runtime::OnPanic;
-use mely::{Color, Cores, Cx, Runtime};
+use mely::{Color, Cx, Runtime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ fn go(cx: &mut Cx, left: u64, turns: u64, hop: bool) {
 fn run(cores: usize, turns: u64, hop: bool, record: Option<&Path>) -> (f64, u64) {
     let mut builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
-        .cores(Cores::Count(cores))
+        .cores(cores)
         .pin(true)
         .exit_when_idle(true);
     if let Some(file) = record {

@@ -4,7 +4,7 @@ use super::{Extras, NO_WATCHDOG, Scheduler, Steals};
 use crate::{Context, Note, Outside, Workload, World};
 use mely::Post;
 use mely::runtime::Stealing;
-use mely::{Color, Cores, Cx, Poster, Runtime};
+use mely::{Color, Cx, Poster, Runtime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ impl Scheduler for Mely {
         // Values in the lower half of the slots have one each, up to the most that there are.
         let slots = 2 * (FIRST_COLOR as usize + workload.colors_end(cores)).min(SLOTS_MAX / 2);
         let mut builder = Runtime::builder()
-            .cores(Cores::Count(cores))
+            .cores(cores)
             .pin(true)
             .color_slots(slots.next_power_of_two().max(1 << 16))
             .stealing(self.stealing);

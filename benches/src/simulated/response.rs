@@ -11,7 +11,7 @@ use crate::sync;
 use mely::Post;
 use mely::runtime::Stealing;
 use mely::sim;
-use mely::{Color, Cores, Cx, Poster, Runtime};
+use mely::{Color, Cx, Poster, Runtime};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -104,9 +104,7 @@ fn run(
         sent_ns: no_times(),
         received_ns: no_times(),
     });
-    let mut builder = Runtime::builder()
-        .cores(Cores::Count(cores))
-        .exit_when_idle(true);
+    let mut builder = Runtime::builder().cores(cores).exit_when_idle(true);
     if let Some(stealing) = stealing {
         builder = builder.stealing(stealing);
     }

@@ -2,7 +2,7 @@
 
 use super::{Setup, costly, once};
 use mely::sim::{self, machine::Report};
-use mely::{Color, Cores, Cx, Runtime};
+use mely::{Color, Cx, Runtime};
 use mely_hardware::charge;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -109,9 +109,7 @@ fn told(
     start: impl FnOnce(&mut Cx) + Send + 'static,
     events: impl FnOnce() -> u64,
 ) -> Result<Told, String> {
-    let builder = Runtime::builder()
-        .cores(Cores::Count(cores))
-        .exit_when_idle(true);
+    let builder = Runtime::builder().cores(cores).exit_when_idle(true);
     // SAFETY: no program of these lends anything by a thread-local variable.
     let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };
     let mut run = run.map_err(|error| error.to_string())?;

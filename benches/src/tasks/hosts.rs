@@ -3,7 +3,7 @@
 use crate::machine;
 use crate::schedulers::NO_WATCHDOG;
 use mely::task::{JoinError, with_cx};
-use mely::{Color, Colored, Cores, Runtime};
+use mely::{Color, Colored, Runtime};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -77,7 +77,7 @@ impl Host for Mely {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let mut builder = Runtime::builder().cores(Cores::Count(cores)).pin(true);
+        let mut builder = Runtime::builder().cores(cores).pin(true);
         if NO_WATCHDOG.load(Relaxed) {
             builder = builder.watchdog(Duration::MAX);
         }

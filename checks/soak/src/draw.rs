@@ -2,7 +2,7 @@
 
 use mely::net::{Acceptors, Backend};
 use mely::runtime::{OnPanic, Stealing};
-use mely::{Builder, Cores, Runtime};
+use mely::{Builder, Runtime};
 use std::time::Duration;
 
 /// How a runtime is made to end.
@@ -162,7 +162,7 @@ impl SideDraw {
     /// A builder with all that.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Runtime::builder()
-            .cores(Cores::Count(self.cores))
+            .cores(self.cores)
             .oversubscribe(true)
             .stealing(self.stealing)
             .color_slots(1 << self.slot_bits)

@@ -5,7 +5,7 @@ use crate::process::{Holdings, resident_bytes};
 use crate::soak::backends;
 use crate::verdict;
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Session, Stream};
-use mely::{Callback, Color, Cores, Cx, Handler, Runtime};
+use mely::{Callback, Color, Cx, Handler, Runtime};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
@@ -63,7 +63,7 @@ fn life(options: &Options, backend: Backend) -> bool {
         options.connections, options.at_once
     );
     let built = Runtime::builder()
-        .cores(Cores::Count(CORES))
+        .cores(CORES)
         .oversubscribe(true)
         .backend(backend)
         .build();

@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::round::{self, Sums};
 use crate::verdict;
 use mely::net::Backend;
-use mely::{Cores, RunError, Runtime};
+use mely::{RunError, Runtime};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ pub(crate) fn backends(options: &Options) -> Vec<Backend> {
         return vec![backend.clone()];
     }
     let works = |choice: &Backend| {
-        let builder = Runtime::builder().cores(Cores::Count(1));
+        let builder = Runtime::builder().cores(1);
         let built = builder.backend(choice.clone()).build();
         match built.map(|runtime| runtime.run(|cx| cx.stop())) {
             Ok(Ok(())) => true,

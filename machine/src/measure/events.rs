@@ -2,7 +2,7 @@
 
 use super::median;
 use mely::runtime::OnPanic;
-use mely::{Color, Cores, Cx, Poster, Runtime};
+use mely::{Color, Cx, Poster, Runtime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct EventCosts {
 fn run(start: impl FnOnce(&mut Cx) + Send + 'static) -> Result<Poster, String> {
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
-        .cores(Cores::Count(1))
+        .cores(1)
         .pin(true)
         .exit_when_idle(true)
         .watchdog(Duration::MAX);

@@ -5,7 +5,7 @@ use super::figures::{Figures, Times};
 use super::program::{Event, Program};
 use mely::runtime::Stealing;
 use mely::sim::{self, Outside, SimError};
-use mely::{Callback, Cores, Cx, Poster, Runtime};
+use mely::{Callback, Cx, Poster, Runtime};
 use mely_hardware::{LineCost, Machine, Report, charge};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ pub struct Outcome {
 /// seed.
 pub(super) fn once(program: &Arc<Program>, setup: &Setup) -> Result<Outcome, String> {
     let builder = Runtime::builder()
-        .cores(Cores::Count(setup.cores))
+        .cores(setup.cores)
         .stealing(setup.stealing)
         .batch(setup.batch);
     let builder = match setup.wake_cost_ns {

@@ -6,7 +6,7 @@ use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
 use crate::sched::core::Core;
 use crate::sim::Simulation;
-use crate::{Callback, Color, Cores, Cx, Handler, Runtime};
+use crate::{Callback, Color, Cx, Handler, Runtime};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -397,7 +397,7 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
     const CLIENTS: usize = 400;
     let net = SimNet::new(1);
     let mut simulation = Runtime::builder()
-        .cores(Cores::Count(1))
+        .cores(1)
         .events_max(20)
         .backend(Backend::Sim(net.clone()))
         .simulate(1)

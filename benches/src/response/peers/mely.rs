@@ -4,7 +4,7 @@ use super::super::wire::{Cutter, First, Request, TIMER_MS, compute};
 use super::{Result, listening};
 use mely::net::{Acceptors, Backend, RecvBuf, Session, Stream};
 use mely::runtime::Stealing;
-use mely::{Builder, Color, Cores, Cx, Handler, Runtime};
+use mely::{Builder, Color, Cx, Handler, Runtime};
 use std::io;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn start(cx: &mut Cx, stop: impl Fn() + Send + 'static) -> io::Result<()> {
 
 fn serve_as(builder: Builder, workers: usize) -> Result<()> {
     mely::net::raise_open_file_limit()?;
-    let runtime = builder.cores(Cores::Count(workers)).build()?;
+    let runtime = builder.cores(workers).build()?;
     let served = runtime.run_until(|cx, finish| {
         let stop = finish.clone();
         if let Err(error) = start(cx, move || stop.finish(Ok(()))) {
