@@ -9,6 +9,9 @@ pub(super) fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
     Box::write(Box::new_uninit(), make())
 }
 
+/// From where a core is to what it asks for. Row: `fan-in64` with 65,536 waiting.
+pub(super) const PREFETCH_LEAD: u32 = if cfg!(loom) { 2 } else { 8 };
+
 /// Asks for the line at this address, without waiting for it: where the order of access is ours and
 /// not one that a processor guesses. Colors come scattered over their table, and nodes as they were
 /// freed.

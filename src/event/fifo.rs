@@ -14,12 +14,11 @@
 //! to the last node of the chunk that came before.
 
 use super::node::{Event, Header, Node, Owned};
-use super::prefetch::PREFETCH_LEAD;
 use super::tag::ProfileId;
 use super::times::{Times, Totals};
 use crate::Color;
 use crate::ablation::{Rule, without};
-use crate::memory::prefetch;
+use crate::memory::{PREFETCH_LEAD, prefetch};
 use crate::sync::{CellMut, charge};
 use std::hint::select_unpredictable;
 use std::ptr::NonNull;

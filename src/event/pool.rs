@@ -25,8 +25,7 @@
 //! when its event runs, and never goes round.
 
 use super::node::{Class, Empty, Owned, Room};
-use super::prefetch::PREFETCH_LEAD;
-use crate::memory::prefetch_to_write;
+use crate::memory::{PREFETCH_LEAD, prefetch_to_write};
 use crate::sync::relaxed::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, charge, fault};
 use std::collections::VecDeque;

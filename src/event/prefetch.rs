@@ -12,7 +12,7 @@
 //! | the first event of a color | a thief takes it | `Section::move_to` |
 //! | a node to come, to be written | a node is allocated | [`Pool::alloc`](super::pool::Pool::alloc) |
 //!
-//! *Some places* are [`PREFETCH_LEAD`]. A queue is deep from
+//! *Some places* are [`PREFETCH_LEAD`](crate::memory::PREFETCH_LEAD). A queue is deep from
 //! [`DEEP_EVENTS`] on: what is in a near cache anyway is not worth the instructions.
 //!
 //! **Walks.** Where posts to many colors alternate, the steps from one event of a color to the next
@@ -38,9 +38,6 @@ pub(crate) fn is_deep(queued: u64, colors: usize, first: u32) -> bool {
     cfg!(loom)
         || !without(Rule::Ahead) && first as usize >= WALKS && colors > 1 && waiting >= DEEP_EVENTS
 }
-
-/// From where a core is to what it asks for. Row: `fan-in64` with 65,536 waiting.
-pub(crate) const PREFETCH_LEAD: u32 = if cfg!(loom) { 2 } else { 8 };
 
 /// How many colors are walked at once: a miss takes as long as some four short events. Of a color
 /// with fewer events there is little to walk: the first one's memory is here when it is checked

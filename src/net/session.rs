@@ -9,10 +9,10 @@
 use super::conn::{ColorHalf, Conn, Phase};
 use super::{Acceptors, Incoming, Listener, RecvBuf, Stream, ending, is_canceled};
 use crate::colored::OnPoison;
+use crate::colored::weak::WeakColored;
 use crate::host::panics::InTurn;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
-use crate::state::WeakColored;
 use crate::{Colored, Cx, Handler, Reason};
 use std::io;
 use std::net::SocketAddr;

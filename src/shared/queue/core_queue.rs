@@ -8,8 +8,7 @@ use super::list::List;
 use super::slots::Colors;
 use crate::ablation::{Rule, without};
 use crate::color::{MaybeSlot, SlotId};
-use crate::event::prefetch::PREFETCH_LEAD;
-use crate::memory::prefetch;
+use crate::memory::{PREFETCH_LEAD, prefetch};
 use crate::policy::numbers::DEEP_EVENTS;
 
 /// See the module text. What is summed here is kept up by the section that links
