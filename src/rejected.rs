@@ -107,7 +107,8 @@ pub enum Reason {
     TwoRuntimes,
     /// No handler of mely runs on this thread, or its context is lent further up the stack.
     NoContext,
-    /// There are not as many cores: [`Poster::set_working_cores`](crate::Poster::set_working_cores).
+    /// There are not as many cores:
+    /// [`Poster::set_working_cores`](crate::Poster::set_working_cores).
     WorkingCores {
         /// How many were asked for.
         asked: usize,

@@ -55,9 +55,8 @@ pub struct AsyncStream {
 
 impl AsyncStream {
     /// Makes the stream of a connection, in the connection's color. It receives from now on,
-    /// instead of the connection's callbacks, which are dropped. From one whose
-    /// session was told the end, reads return the error `NotConnected`, or `ECANCELED` if the runtime is
-    /// stopping.
+    /// instead of the connection's callbacks, which are dropped. From one whose session was told
+    /// the end, reads return the error `NotConnected`, or `ECANCELED` if the runtime is stopping.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color, with which the connection is

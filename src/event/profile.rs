@@ -10,10 +10,10 @@
 //! published.
 //!
 //! **Many cores.** Every core reads a profile for each post and each run, and a line that one core
-//! writes is fetched anew by all. So a profile is two lines. The one that all read has what
-//! follows from the means, stored when it differs by more than a sixteenth from what is there. The
-//! *samples* are on the other, which is fetched from another core for each: so a core records
-//! one run in as many as there are cores, drawn by chance, so that no regular program evades it. The
+//! writes is fetched anew by all. So a profile is two lines. The one that all read has what follows
+//! from the means, stored when it differs by more than a sixteenth from what is there. The
+//! *samples* are on the other, which is fetched from another core for each: so a core records one
+//! run in as many as there are cores, drawn by chance, so that no regular program evades it. The
 //! first runs are recorded always.
 //!
 //! **The long run.** A handler that is long now and then is taken by its last sixteen runs for what

@@ -356,9 +356,9 @@ impl Poster {
 
     /// Has the first `cores` cores work, and retires the others; or has them work again.
     ///
-    /// At first all cores work; called before the run, it says how many do at first. Each core goes by this once the event that it is inside of is over,
-    /// and what it had posted is published; a core that sleeps is woken for it. Of several calls,
-    /// on whatever threads, the last one holds.
+    /// At first all cores work; called before the run, it says how many do at first. Each core goes
+    /// by this once the event that it is inside of is over, and what it had posted is published; a
+    /// core that sleeps is woken for it. Of several calls, on whatever threads, the last one holds.
     ///
     /// A *retired* core runs no event of a color, and takes none from others: its colors go to the
     /// cores that work, with all that is queued for them, and so does what is posted or placed

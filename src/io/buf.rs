@@ -104,7 +104,8 @@ impl SendBuf {
 }
 
 /// The address of the bytes does not change when the `SendBuf` is moved: none of the five forms
-/// keeps them inline ([`Bytes::from_owner`] boxes its owner). The ring backend relies on that while the kernel reads them.
+/// keeps them inline ([`Bytes::from_owner`] boxes its owner). The ring backend relies on that while
+/// the kernel reads them.
 impl Deref for SendBuf {
     type Target = [u8];
 

@@ -13,8 +13,8 @@
 //! connection than its color has taken up.
 //!
 //! Two ways to serve a connection: a [`Session`], which is called, and an
-//! [`AsyncStream`](crate::aio::AsyncStream), from which a task reads. A client is served in the same
-//! way as a server's connections:
+//! [`AsyncStream`](crate::aio::AsyncStream), from which a task reads. A client is served in the
+//! same way as a server's connections:
 //!
 //! ```
 //! use mely::net::{Acceptors, Incoming, RecvBuf, Session, Stream};

@@ -356,9 +356,10 @@ impl Stream {
     /// **Back-pressure.** Bytes that were received on one and not yet taken by the kernel for the
     /// other count against `bytes_max` in each direction (at least one, [`PIPE_BYTES_MAX`] as a
     /// rule). However few come at once, they count for 4 KiB. At the limit receiving pauses, and
-    /// with half of that it goes on. What the pause comes too late for is at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX). So each direction
-    /// of a pipe holds no more bytes than the limit and that, whoever does not read. Bytes that the
-    /// kernel takes at once are not copied.
+    /// with half of that it goes on. What the pause comes too late for is at most
+    /// [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX). So each direction of a pipe holds no more bytes
+    /// than the limit and that, whoever does not read. Bytes that the kernel takes at once are not
+    /// copied.
     ///
     /// **The end.** The end of one stream is sent on the other behind all that came before it, and
     /// the other direction goes on. After both ends, both connections are closed.

@@ -21,35 +21,31 @@ use std::sync::{Arc, Weak};
 /// What accepted connections are handed over under.
 static ACCEPTED: Handler = Handler::new("mely: accepted");
 
-/// The state of one connection: it owns the connection's stream, and says what is done when
-/// something happens to the connection.
+/// The state of one connection: owns the [`Stream`], and handles the connection's events.
 ///
-/// A session is served by [`Cx::serve`], [`Incoming::serve`] or [`Stream::serve`], and is then a
-/// [`Colored`] state of the connection's color. All its methods are called there, under the handler
-/// that `serve` was given: one at a time, in the order in which things happened. In them no call of
-/// the stream is refused with [`Reason::OtherColor`](crate::Reason::OtherColor).
+/// [`Cx::serve`], [`Incoming::serve`] and [`Stream::serve`] make a session of a connection. A
+/// session is a [`Colored`] state of the connection's color. Its methods are events of that color,
+/// under the handler that was given to `serve`: one at a time, in the order in which things
+/// happened. Inside them the stream's methods are never refused for the color.
 ///
-/// **Handles.** By its handle others post to the session, ask it and set timers for it; `open` gets
-/// a weak one. A [`Colored`] keeps the session also when its connection is over: so what the
-/// session has of itself, and what a table of all sessions has, is a [`WeakColored`], or is taken
-/// out at the end.
+/// **Handles.** `serve` returns a [`Colored`], and gives `open` a [`WeakColored`]: to post to the
+/// session, ask it, or set timers for it. A `Colored` keeps the session after its connection is
+/// over. So keep weak handles in the session itself and in tables of all sessions.
 ///
-/// **The end.** When the session closes its stream, what is queued is sent, and the connection is
-/// closed; no method is called any more. (If it drops the stream, that is done by a later event.)
-/// If the peer does not read, that lasts until [`Stream::abort`], or for the stream's
-/// [idle timeout](Stream::set_idle_timeout). When the connection is over, its handle to the session
-/// is dropped, and with the last handle the session, in its color. A session that has something to do at its end in any case does it in its `Drop`.
+/// **The end.** A session ends its connection by [`Stream::close`] or [`Stream::abort`]; no method
+/// is called after that. A close sends the queued bytes first. If the peer does not read them, the
+/// close waits until an abort, or for the stream's [idle timeout](Stream::set_idle_timeout). (A
+/// stream that is dropped is closed by a later event.) The session is dropped in its color when its
+/// connection is over and the last `Colored` is gone. Sessions that are left at the end of the run
+/// are dropped with the runtime, outside of any event.
 ///
-/// Sessions that are left when the run has ended are dropped with the runtime. No color runs then:
-/// such a `Drop` is in no event, and on the thread that drops the runtime.
+/// **Pause.** While the stream is [paused](Stream::pause), neither bytes nor the end of the peer's
+/// stream are delivered, except for those received before. A stop is reported all the same. An
+/// error of sending ends the pause: the received bytes are delivered, then the error.
 ///
-/// **Pause.** While the stream is paused ([`Stream::pause`]) neither bytes nor the end of the
-/// peer's stream come, but for what was received before. A stop is told all the same. If sending
-/// fails, the pause is over: what has arrived comes, and then the error.
-///
-/// **Panics.** If an event panics while it has the session, the state is
-/// [poisoned](Colored#poison), and the connection is reset: its peer does not take a part for the
-/// whole. Others go on, unless panics end the run ([`OnPanic`](crate::runtime::OnPanic)).
+/// **Panics.** If an event panics while it has the session, the state is poisoned, as any
+/// [`Colored`], and the connection is reset: the peer does not mistake a part for the whole. Other
+/// connections go on, unless [`OnPanic`](crate::runtime::OnPanic) says otherwise.
 ///
 /// ```
 /// use mely::net::{RecvBuf, Session, Stream};
@@ -75,25 +71,26 @@ static ACCEPTED: Handler = Handler::new("mely: accepted");
 /// }
 /// ```
 pub trait Session: Send + Sized + 'static {
-    /// Bytes have come: at least one, in the order in which the peer sent them. After
-    /// [`Stream::pause`] at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX) bytes still come.
+    /// Handles received bytes: at least one, in the order in which the peer sent them. After
+    /// [`Stream::pause`] at most [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX) bytes are still
+    /// delivered.
     fn data(&mut self, cx: &mut Cx, data: RecvBuf);
 
-    /// Everything that was written has left. What [`Stream::write_now`] says at once is not said
-    /// again.
+    /// Called when all written bytes have been sent. Not called if [`Stream::write_now`] returned
+    /// that.
     fn drained(&mut self, cx: &mut Cx) {
         let _ = cx;
     }
 
-    /// Nothing more will come; called at most once. After it the stream is closed as by
-    /// [`Stream::close`], unless it may be [half-open](Stream::set_half_open).
+    /// Called once, when no more bytes will be delivered. Afterwards the connection is closed, as
+    /// by [`Stream::close`], unless it is [half-open](Stream::set_half_open).
     ///
-    /// - `Ok`: the peer has sent the end of its stream. The peer may still read.
-    /// - `ECANCELED`: the runtime was asked to stop. The run waits for the connection, up to the
-    ///   builder's drain deadline, also for a peer that does not read.
-    /// - Any other error: receiving or sending has failed, or the peer has done nothing for the
-    ///   stream's [idle timeout](Stream::set_idle_timeout) (`TimedOut`). Then it is closed in any
-    ///   case. If it was sending, what had arrived was given to [`data`](Self::data) first.
+    /// - `Ok`: the peer has sent the end of its stream. It may still read.
+    /// - `ECANCELED`: the runtime was asked to stop. The run waits for the connection to close, up
+    ///   to the limits of the builder, also for a peer that does not read.
+    /// - Another error: receiving or sending has failed, or the peer was idle for the stream's
+    ///   [idle timeout](Stream::set_idle_timeout) (`TimedOut`). The connection is closed in any
+    ///   case. After an error of sending, the received bytes were delivered first.
     ///
     /// If sending fails after this call, the connection is closed.
     fn end(&mut self, cx: &mut Cx, end: io::Result<()>) {
@@ -207,20 +204,22 @@ impl<S: Session> OnPoison for Served<S> {
 }
 
 impl Stream {
-    /// Serves the connection by the session that `open` returns, under `handler`; see [`Session`].
-    /// `open` is an event of the connection's color, posted now. It gets the stream, which the
-    /// session is to own: dropped, it closes the connection. Returns the session's handle, to which
-    /// can be posted at once: those events come after `open`, and run under `handler` unless
-    /// [`Colored::via`] says otherwise. (A post through a [`Hold`](crate::Hold) of the color comes
-    /// before, and panics: the session is not there.)
+    /// Makes a session of the connection; see [`Session`]. `open` runs as an event of the
+    /// connection's color, under `handler`. It gets the stream, to be owned by the session that it
+    /// returns.
     ///
-    /// A stream that was served before can be served anew. What was received before `open` runs
-    /// goes to whoever was served before, and so does the end; data is given under the first
-    /// handler. If the stream's end has come by then (it was closed, or sending has failed), the
-    /// new session's [`end`](Session::end) is told so, with `NotConnected` or `ECANCELED`.
+    /// The returned handle can be posted to at once: those events run after `open`, under `handler`
+    /// unless [`Colored::via`] names another. Before `open` has run, [`Colored::with`] is refused
+    /// with [`Reason::NotOpen`](crate::Reason::NotOpen), and a post through a [`Hold`](crate::Hold)
+    /// of the color panics.
     ///
-    /// If the run ends before `open`, that is dropped and the connection closed. If `open` panics,
-    /// the session is poisoned for good and the connection reset.
+    /// A stream of another session can be served anew. Bytes received before `open` runs, and the
+    /// end, are delivered to the session before; the first handler stays that of `data` and `end`.
+    /// If the stream has ended by then, [`Session::end`] of the new session is called with
+    /// `NotConnected`, or with `ECANCELED` after a stop.
+    ///
+    /// If the run ends before `open`, the connection is closed. If `open` panics, the connection is
+    /// reset and the session stays poisoned.
     pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
@@ -289,8 +288,8 @@ impl Stream {
 }
 
 impl Incoming {
-    /// Gives the connection a color of its own, as [`open_unique`](Self::open_unique) does, and
-    /// serves it there, as [`Stream::serve`] does.
+    /// Makes a session of the connection, in a color of its own on its home core; see
+    /// [`Stream::serve`].
     pub fn serve<S, F>(self, handler: &'static Handler, open: F) -> Colored<S>
     where
         S: Session,
@@ -301,15 +300,14 @@ impl Incoming {
 }
 
 impl Cx {
-    /// Listens on `addr`, as [`listen`](Self::listen) does, and serves each connection in a color
-    /// of its own by the session that `open` returns; see [`Session`]. `open` gets the stream,
-    /// which the session is to own, and a weak handle to the session. It is an event of the
-    /// connection's color, under `handler`, so that for several connections it may run at the same
-    /// time.
+    /// Listens on `addr`, as [`listen`](Self::listen), and makes a session of each connection, in a
+    /// color of its own; see [`Session`]. `open` gets the stream, to be owned by the session, and a
+    /// weak handle to the session. It runs in the connection's color, under `handler`, so it may
+    /// run for several connections at the same time.
     ///
-    /// When accepting fails (no more descriptors, say), it goes on a little later, and connections
-    /// wait in the kernel meanwhile. Who wants to hear of that, or to refuse connections before
-    /// they get a color, calls [`listen`](Self::listen) and [`Incoming::serve`].
+    /// If accepting fails (no descriptors are left, say), it is tried again a little later;
+    /// connections wait in the kernel. To hear of that, or to refuse connections before they get a
+    /// color, use [`listen`](Self::listen) and [`Incoming::serve`].
     ///
     /// # Errors
     /// As [`listen`](Self::listen).

@@ -126,17 +126,16 @@ impl fmt::Debug for Incoming {
 
 /// A connection that belongs to a color.
 ///
-/// Its calls are made in handlers of that color and of this runtime; from elsewhere those that
-/// return a `Result` are refused, while `close`, `abort` and `serve` act in its color. It is served by a [`Session`](super::Session), which owns it, or read
-/// by a task ([`AsyncStream`](crate::aio::AsyncStream)). Dropping it closes the connection as
-/// [`close`](Self::close) does; if it is dropped while a panic unwinds, the connection is reset:
-/// its peer does not take a part for the whole.
+/// A [`Session`](super::Session) owns it, or an [`AsyncStream`](crate::aio::AsyncStream). Its
+/// methods are for handlers of the connection's color. Elsewhere those that return a `Result` are
+/// refused; `close` and `abort` take effect in an event of that color. Dropping a stream closes it,
+/// as [`close`](Self::close); dropped while a panic unwinds, the connection is reset, so that the
+/// peer does not mistake a part for the whole.
 ///
-/// When the runtime is asked to stop, what has arrived is received, and no more unless the
-/// connection is [under way](Self::set_under_way). Then, in the stage
-/// [close](crate::runtime::Stage::Close), its session is told the end with the error `ECANCELED`,
-/// also if the connection is paused. Until then it may be written to. Sessions that are left when
-/// the runtime is dropped are dropped with it.
+/// **Stop.** When the runtime is asked to stop, the bytes that have arrived are received, and no
+/// more unless the connection is [under way](Self::set_under_way). In the stage
+/// [close](crate::runtime::Stage::Close) the session's `end` is called with `ECANCELED`, also while
+/// the connection is paused. It can be written to until then, and in that call.
 pub struct Stream {
     pub(super) conn: Arc<Conn>,
     /// Dropping it closes the connection: false for what callbacks borrow.
@@ -224,8 +223,8 @@ impl Stream {
         Ok(true)
     }
 
-    /// Stops receiving: what the peer sends then waits in the kernel, and in the end with the peer.
-    /// What was already received is still delivered: at most
+    /// Stops receiving. The peer's bytes then wait in the kernel, and in the end with the peer.
+    /// Bytes that were received already are still delivered: at most
     /// [`AHEAD_BYTES_MAX`](super::AHEAD_BYTES_MAX).
     ///
     /// # Errors
@@ -251,26 +250,21 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the connection if its peer does nothing for `limit`: no bytes come, and the kernel
-    /// takes none. Then [`Session::end`](super::Session::end), or the read of a task, gets an error
-    /// of the kind `TimedOut`. None, as at first: it may do nothing for ever. The time begins with
-    /// this call, and again with each that sets another limit.
+    /// Ends the connection if for `limit` no bytes come and the kernel takes none. `None`, the
+    /// default, is no limit. [`Session::end`](super::Session::end), or the read of a task, then
+    /// gets an error of the kind `TimedOut`. The time begins with each call that changes the limit.
     ///
-    /// A stream that is [paused](Self::pause) and has nothing to send waits for this program, and
-    /// does not time out; nor does one that is not yet or no more received from. The time begins
-    /// anew when it is resumed, or written to. With bytes that the peer does not take it times out
-    /// also while it is paused. A session that has had its end is not called again: the connection
-    /// is closed at once. So is one that is being [closed](Self::close): a close waits no longer
-    /// than the limit for a peer that does not read.
+    /// A connection times out only while it waits for its peer: while it receives, or has bytes
+    /// that the kernel has not taken. A [paused](Self::pause) stream with nothing to send does not.
+    /// After `Session::end`, and during a [`close`](Self::close), a peer that does not read is cut
+    /// off after the limit without another call.
     ///
-    /// Of what is written, a buffer counts when the kernel has taken the whole of it: give a slow
-    /// peer large ones in pieces. While the color is held, or in a long handler, the time goes on;
-    /// what has arrived by its end is received first. As any timer, it is noticed late by as much
-    /// as the core is inside a handler. After a stop no idle timeout is noticed: the builder's
-    /// drain deadline holds.
+    /// A written buffer counts once the kernel has taken all of it: give a slow peer large ones in
+    /// pieces. The time goes on while the color is held or in a long handler, but bytes that
+    /// arrived in time are delivered first. Like a timer, it is noticed late while its core is
+    /// inside a handler. After a stop the builder's drain deadline holds instead.
     ///
-    /// It costs a reading of the clock for each piece that is received or sent, and an event once
-    /// per limit.
+    /// Costs one reading of the clock for each piece received or sent, and one event per limit.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
@@ -323,10 +317,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Says whether the connection is under way: its peer is in the middle of a message, say. If it
-    /// is when the runtime is asked to stop, receiving goes on until it is not any more, for as
-    /// long as the stage [drain](crate::runtime::Stage::Drain) lasts. Of a connection that is not
-    /// under way, no more is received after a stop than had arrived by then. `false` at first.
+    /// Says whether the connection is under way, as in the middle of a message; `false` at first.
+    /// After a stop, receiving goes on as long as it is, up to the limit of the stage
+    /// [drain](crate::runtime::Stage::Drain). A connection that is not under way receives no more
+    /// than had arrived at the stop.
     ///
     /// ```
     /// use mely::net::{LengthPrefixed, RecvBuf, Session, Stream};
@@ -391,10 +385,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Calls back once, when all that has arrived on this machine by now has been given to
-    /// [`Session::data`](super::Session::data): what comes later was sent by a peer that could know
-    /// of whatever this color has done before. While the stream is paused, that waits. The callback
-    /// is of the connection's color; it is dropped when the connection is closed.
+    /// Runs `callback` once, after all bytes that have arrived on this machine by now were
+    /// delivered to [`Session::data`](super::Session::data). Bytes that come later were sent by a
+    /// peer that could know of everything this color has done before. The callback must be of the
+    /// connection's color. It waits while the stream is paused, and is dropped when the connection
+    /// is closed.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color, or if the callback is of another.
@@ -436,16 +431,15 @@ impl Stream {
         });
     }
 
-    /// Queues bytes for sending: all of them, in order, after what was queued before. They leave
-    /// from the core that runs this handler.
+    /// Queues bytes for sending, in order. They are sent from the core that runs this handler.
     ///
-    /// The first write of an event leaves at once. Further writes of the event to the same stream
-    /// leave together when the event is over, before any other event runs on this core, or at
-    /// [`Cx::flush`]. If the event is known to be long, they leave at once as well.
-    /// [`write_now`](Self::write_now) always leaves at once.
+    /// The first write of an event is sent at once. Further writes of the event to the same stream
+    /// are sent together when the event is over, before any other event runs on this core, or at
+    /// [`Cx::flush`]. In an event that is known to be long they are sent at once as well.
+    /// [`write_now`](Self::write_now) always sends at once.
     ///
-    /// What was received ([`RecvBuf`]) can be sent without a copy, if the kernel takes it at once;
-    /// what has to wait is copied, and the buffer goes back.
+    /// A received buffer ([`RecvBuf`]) is sent without a copy if the kernel takes it at once. Bytes
+    /// that have to wait are copied, and the buffer is given back.
     ///
     /// # Errors
     /// [`Rejected`](crate::Rejected) gives the bytes back: outside the connection's color;
@@ -459,11 +453,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Like [`write`](Self::write), and says at once what [`Session::drained`] would be told by an
-    /// event of its own: true if everything queued has left. Then `drained` is not called for it.
-    /// False: it will be.
-    ///
-    /// [`Session::drained`]: super::Session::drained
+    /// Like [`write`](Self::write), but sends at once. Returns whether all queued bytes have been
+    /// sent. If so, [`Session::drained`](super::Session::drained) is not called for them.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -590,8 +581,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the end of the stream after what is queued. Receiving goes on. If sending fails, or
-    /// has failed, no end is sent: the peer would take what it got for all.
+    /// Sends the end of the stream after the queued bytes. Receiving goes on. If sending fails, or
+    /// has failed, no end is sent: the peer would mistake a part for the whole.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
@@ -609,9 +600,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether the connection stays open after its [`Session::end`](super::Session::end), for
-    /// answers that are yet to be written; until somebody closes it, or sets it to `false` again.
-    /// `false` at first; may be set in `end`. An error closes the connection whatever is set.
+    /// Whether the connection stays open after [`Session::end`](super::Session::end), for answers
+    /// that are yet to be written; `false` at first. May be set in `end` itself. Such a connection
+    /// lasts until it is closed, or set to `false`. After an error it is closed in any case.
     ///
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color.
@@ -631,14 +622,14 @@ impl Stream {
         self.owner = false;
     }
 
-    /// Closes after what is queued has been sent. The session is not called any more. If sending
-    /// fails, the connection is reset, and its peer does not take what it has got for all.
+    /// Closes the connection after the queued bytes have been sent. No method of the session is
+    /// called any more. If sending fails, the connection is reset.
     pub fn close(&self, cx: &mut Cx) {
         self.end(cx, false);
     }
 
-    /// Closes at once. What is queued is lost; if anything is, the connection is reset, and its
-    /// peer does not take what it has got for all.
+    /// Closes the connection at once. Queued bytes are lost; if there are any, the connection is
+    /// reset.
     pub fn abort(&self, cx: &mut Cx) {
         self.end(cx, true);
     }

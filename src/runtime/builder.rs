@@ -172,9 +172,10 @@ impl Builder {
     /// ([`RunError::Start`](crate::RunError::Start)). With `false` no thread is pinned.
     ///
     /// Thieves choose victims by the distances between these processors, pinned or not. If a pinned
-    /// runtime has fewer cores work ([`Poster::set_working_cores`](crate::Poster::set_working_cores)), they
-    /// stay on the first processors. A thread that a pinned handler spawns inherits the handler's
-    /// processor: spawn it elsewhere, or have it widen its mask.
+    /// runtime has fewer cores work
+    /// ([`Poster::set_working_cores`](crate::Poster::set_working_cores)), they stay on the first
+    /// processors. A thread that a pinned handler spawns inherits the handler's processor: spawn it
+    /// elsewhere, or have it widen its mask.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = Some(pin);
         self
@@ -195,11 +196,11 @@ impl Builder {
     /// control group (of 2.5 processors two count). Off by default.
     ///
     /// That thread looks once a second, and has the first so many cores work
-    /// ([`Poster::set_working_cores`](crate::Poster::set_working_cores)), if their number has changed since
-    /// its last look; what the program sets holds until then. A runtime never has more cores than
-    /// it was built with. Its threads are not pinned, unless [`pin`](Self::pin) says so: then one
-    /// that is pinned to a processor which the mask no longer has is moved by the system. In a
-    /// simulation nothing is followed.
+    /// ([`Poster::set_working_cores`](crate::Poster::set_working_cores)), if their number has
+    /// changed since its last look; what the program sets holds until then. A runtime never has
+    /// more cores than it was built with. Its threads are not pinned, unless [`pin`](Self::pin)
+    /// says so: then one that is pinned to a processor which the mask no longer has is moved by the
+    /// system. In a simulation nothing is followed.
     ///
     /// ```
     /// use mely::Runtime;

@@ -51,11 +51,12 @@ impl Builder {
     /// [`sim::work`](crate::sim::work), and which bytes they touch by
     /// [`sim::machine::charge`](crate::sim::machine::charge).
     ///
-    /// Unless the builder says how many, the runtime has all cores of the machine, else those that keep best
-    /// company. Topology, event source and pinning are the machine's, whatever the builder says.
-    /// Timers go by the virtual time, and so does a recording ([`record`](Self::record)). There is
-    /// no network, and whoever listens or connects is told so: what comes from outside is posted
-    /// through [`OnMachine::outside`]. The seed decides what is chance: see [`mely_hardware`].
+    /// Unless the builder says how many, the runtime has all cores of the machine, else those that
+    /// keep best company. Topology, event source and pinning are the machine's, whatever the
+    /// builder says. Timers go by the virtual time, and so does a recording
+    /// ([`record`](Self::record)). There is no network, and whoever listens or connects is told so:
+    /// what comes from outside is posted through [`OnMachine::outside`]. The seed decides what is
+    /// chance: see [`mely_hardware`].
     ///
     /// ```
     /// use mely::sim::{self, machine::Machine};

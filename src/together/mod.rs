@@ -406,8 +406,8 @@ impl Poster {
     /// # Errors
     /// As [`Post::try_post`](crate::Post::try_post); and
     /// [`Reason::NoState`](crate::Reason::NoState), [`Reason::Twice`](crate::Reason::Twice) or
-    /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together, and
-    /// [`Reason::Poisoned`](crate::Reason::Poisoned) if one of them is poisoned.
+    /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together,
+    /// and [`Reason::Poisoned`](crate::Reason::Poisoned) if one of them is poisoned.
     pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
     where
         S: States,

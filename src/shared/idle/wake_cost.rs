@@ -7,9 +7,9 @@
 //! doorbell ([`super::bells`]), and who was woken looks how long ago that is. Wake-ups by threads
 //! that are no cores are not measured: a core decides about those by cores.
 //!
-//! Each core keeps the mean of its own wake-ups, and writes what all read only where that is another
-//! time. A wake-up that waited for a processor takes milliseconds, and counts for as much as is
-//! believed at most.
+//! Each core keeps the mean of its own wake-ups, and writes what all read only where that is
+//! another time. A wake-up that waited for a processor takes milliseconds, and counts for as much
+//! as is believed at most.
 
 use crate::policy::estimate::{differs, nearer};
 use crate::policy::numbers::{COARSE_NS, MEAN_SAMPLES, UNKNOWN_NS, WAKE_NS};

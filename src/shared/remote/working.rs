@@ -70,7 +70,8 @@ impl Working {
     }
 }
 
-/// Has this number of cores work; see [`Poster::set_working_cores`](crate::Poster::set_working_cores).
+/// Has this number of cores work; see
+/// [`Poster::set_working_cores`](crate::Poster::set_working_cores).
 pub(crate) fn set_working(shared: &Shared, cores: usize) -> Result<(), Reason> {
     let all = shared.cores.len();
     if cores == 0 || cores > all {
