@@ -280,8 +280,8 @@ impl<T: Send + 'static> Colored<T> {
         self.cell.poisoned.store(false, Ordering::Relaxed);
     }
 
-    /// Posts `f` to the state's color; it runs with the state, in the state's own runtime also if
-    /// `by` is of another.
+    /// Posts `f` to the state's color; it runs with the state. The state may be of another runtime
+    /// than `cx`.
     ///
     /// The event panics, with all that [`OnPanic`](crate::runtime::OnPanic) says, if the state is
     /// poisoned.
@@ -320,8 +320,8 @@ impl<T: Send + 'static> Colored<T> {
         }
     }
 
-    /// Posts `f` to the state's color, as [`post`](Self::post) does, and returns a handle for what
-    /// it will return: a [`JoinHandle`] with a [`Cx`], else a `Result` that gives the closure back.
+    /// Posts `f` to the state's color, as [`post`](Self::post), and returns a handle for the value
+    /// that `f` will return.
     ///
     /// If the state is poisoned the event panics, and the result is
     /// [`JoinError::Panicked`](crate::task::JoinError::Panicked).

@@ -60,7 +60,7 @@ impl<T: Send> Joined<Vec<Result<T, JoinError>>> for All<T> {
 
 /// Joins handles into one, which gives all results in argument order. Those of events, tasks or
 /// work that panic or are dropped are errors among the others. Events of different colors run in
-/// parallel.
+/// parallel. Of no handles the result is there at once.
 ///
 /// [`JoinHandle::cancel`] of it cancels all, and dropping it detaches all. Whether a handle that is
 /// joined was to [cancel when it is dropped](JoinHandle::cancel_on_drop) does not matter any more.

@@ -9,8 +9,10 @@ use std::fmt;
 /// A handle to the state of a [`Colored`] that does not keep it: for caches, and for state that
 /// knows of the state which owns it.
 ///
-/// `Clone + Send + Sync`. The drop of the last `Colored` drops the state in its color, however many
-/// of these there are; what is left for them is some memory, and nothing of the state's own.
+/// `Clone + Send + Sync`. For what it does not offer (asking, [`with`](Colored::with), a post from
+/// other threads) [`upgrade`](Self::upgrade) it. The drop of the last `Colored` drops the state in
+/// its color, however many of these there are; what is left for them is some memory, and nothing of
+/// the state's own.
 ///
 /// ```
 /// use mely::state::WeakColored;

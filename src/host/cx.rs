@@ -287,7 +287,7 @@ impl Cx {
     /// Asks the runtime to stop. What is queued, and what that posts, is still run, until nothing
     /// is left or the builder's deadline has come; listeners, receives and timers are canceled,
     /// sends under way are finished. Then `run` returns. Asking again changes nothing. A
-    /// a strong [`Poster`] puts the end off.
+    /// strong [`Poster`] puts the end off.
     pub fn stop(&self) {
         // Cloned, since it wakes tasks, whose wakers look for the worker.
         let inner = Arc::clone(&self.worker_ref().inner);

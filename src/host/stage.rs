@@ -6,7 +6,7 @@
 //! | stage | the run | ends early when | at its limit |
 //! |---|---|---|---|
 //! | [receive](Stage::Receive) | accepts the clients that wait at its listeners, closes those, and reads from each connection the bytes that had arrived | each core has read those | the bytes that are not read stay unread |
-//! | [drain](Stage::Drain) | runs the events that are queued, and what those post. Sessions may write. A connection that is under way ([`Stream::set_under_way`]) is read further, no other is | nothing is left but output | it goes on, beside the next stage |
+//! | [drain](Stage::Drain) | runs the events that are queued, and what those post. Sessions may write. A connection that is under way ([`Stream::set_under_way`]) is read further, no other is | nothing is left, output included: a session may go on when it is sent | it goes on, beside the next stage |
 //! | [close](Stage::Close) | tells each connection the end, as `ECANCELED`. Its session may still write | nothing is left but output | it goes on, beside the next stage |
 //! | [flush](Stage::Flush) | sends the output that is left | nothing is left: the run is over, and what is still open is closed | the run is cut short ([`RunError::Deadline`]) |
 //!
@@ -83,8 +83,9 @@ pub enum Stage {
     /// all bytes that had arrived.
     #[default]
     Receive,
-    /// What is under way is finished: events that are queued, tasks, holds, blocking work. Sessions
-    /// may write. A connection is read further only if it is under way
+    /// What is under way is finished: events that are queued, tasks, holds, blocking work, and
+    /// output, since a session may write more when that is sent. So a peer that does not read makes
+    /// this stage last to its limit. A connection is read further only if it is under way
     /// ([`Stream::set_under_way`](crate::net::Stream::set_under_way)).
     Drain,
     /// Each connection is told the end ([`Session::end`](crate::net::Session::end)), and may still
