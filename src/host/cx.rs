@@ -135,16 +135,18 @@ impl Cx {
         self.worker().core.post_own(None, color, f);
     }
 
-    /// Publishes what this handler has posted so far, and sends what it has written.
+    /// Publishes this handler's posts to other colors, and sends its writes, now.
     ///
-    /// Posts to other colors are otherwise published when the core has given its colors their
-    /// turns, or one by one if the handler is known to be long (except if it is so only because it
-    /// posts much). Also gives back the other colors that the core has at hand, so that idle cores
-    /// can take them: up to 63, which costs more than a handler of some ns. Call this before a long
-    /// computation, and before signaling another thread by means of your own (a channel, an atomic,
-    /// a post to another runtime): only then do the posts before come before what that thread
-    /// posts. (Except what an event that is already running posts to its own color: that never
-    /// looks at what others have sent meanwhile.)
+    /// Otherwise posts are published some microseconds later, at the end of the quantum. In a
+    /// handler that is known to be long, each post is published at once.
+    ///
+    /// Call it before a long computation, and before you signal another thread by other means than
+    /// mely (a channel, an atomic, a post to another runtime). Then this handler's posts come
+    /// before those that the thread makes on that signal. One exception: an event that is running
+    /// already may post to its own color before them.
+    ///
+    /// It also gives back the core's other colors, up to 63, so that idle cores can take them. That
+    /// costs more than a handler of some ns.
     pub fn flush(&mut self) {
         self.end_gathered();
         self.worker().core.flush();

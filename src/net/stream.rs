@@ -431,7 +431,9 @@ impl Stream {
         });
     }
 
-    /// Queues bytes for sending, in order. They are sent from the core that runs this handler.
+    /// Queues bytes for sending, in order: a `Vec<u8>`, `String`, `&'static str` or `&'static
+    /// [u8]`, a received buffer, `bytes::Bytes`, or an `Arc<[u8]>`. They are sent from the core
+    /// that runs this handler.
     ///
     /// The first write of an event is sent at once. Further writes of the event to the same stream
     /// are sent together when the event is over, before any other event runs on this core, or at

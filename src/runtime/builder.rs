@@ -167,6 +167,9 @@ impl Builder {
     /// be pinned, it runs unpinned and
     /// [`CoreStats::pin_refused`](crate::metrics::CoreStats::pin_refused) says why.
     ///
+    /// A pinned core gets nothing done while another program keeps its processor busy, and its
+    /// colors that run or are checked out wait for it. On machines that are shared use `false`.
+    ///
     /// With `true`, for a program that has its processors to itself, threads are always pinned, to
     /// the processors in turn; if one cannot be, the run fails
     /// ([`RunError::Start`](crate::RunError::Start)). With `false` no thread is pinned.
