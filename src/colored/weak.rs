@@ -76,9 +76,14 @@ impl<T: Send + 'static> WeakColored<T> {
             handler: self.handler,
         })
     }
-}
 
-impl<T: Send + 'static> WeakColored<T> {
+    /// Lends the state to `f`, if it is there, in an event of its color.
+    fn lend(&self, cx: &mut Cx, f: impl FnOnce(&mut T, &mut Cx)) {
+        if let Some(state) = self.upgrade() {
+            state.lend(cx, f);
+        }
+    }
+
     /// The color of the state.
     pub fn color(&self) -> Color {
         self.color
@@ -109,11 +114,7 @@ impl<T: Send + 'static> WeakColored<T> {
         F: FnOnce(&mut T, &mut Cx) + Send + 'static,
     {
         let this = self.clone();
-        let event = move |cx: &mut Cx| {
-            if let Some(state) = this.upgrade() {
-                state.lend(cx, f);
-            }
-        };
+        let event = move |cx: &mut Cx| this.lend(cx, f);
         Callback::new(Some(handler), self.color, event)
     }
 
@@ -128,11 +129,7 @@ impl<T: Send + 'static> WeakColored<T> {
         F: FnOnce(&mut T, &mut Cx, V) + Send + 'static,
     {
         let this = self.clone();
-        let event = move |cx: &mut Cx, value: V| {
-            if let Some(state) = this.upgrade() {
-                state.lend(cx, |state, cx| f(state, cx, value));
-            }
-        };
+        let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
         Callback::new(Some(handler), self.color, event)
     }
 
@@ -147,11 +144,7 @@ impl<T: Send + 'static> WeakColored<T> {
         F: FnMut(&mut T, &mut Cx, V) + Send + 'static,
     {
         let this = self.clone();
-        let event = move |cx: &mut Cx, value: V| {
-            if let Some(state) = this.upgrade() {
-                state.lend(cx, |state, cx| f(state, cx, value));
-            }
-        };
+        let event = move |cx: &mut Cx, value: V| this.lend(cx, |state, cx| f(state, cx, value));
         Callback::new(Some(handler), self.color, event)
     }
 }

@@ -474,8 +474,8 @@ impl Profiles {
     fn entry(&self, at: usize) -> &ClosureProfile {
         let profile = self.table[at].load(Acquire);
         check!(!profile.is_null(), "{at} is not there");
-        // SAFETY: a `ProfileId` is handed out by `intern` after its entries were stored, and comes to
-        // other threads with an event, by a lock or what is like it. `known` keeps what entries
+        // SAFETY: a `ProfileId` is handed out by `intern` after its entries were stored, and comes
+        // to other threads with an event, by a lock or what is like it. `known` keeps what entries
         // lead to.
         unsafe { &*profile }
     }

@@ -26,7 +26,7 @@
 //! has the connections. But callbacks are dropped when their connection is closed, and when the
 //! runtime is dropped.
 
-use super::conn::{ColorHalf, Phase};
+use super::conn::ColorHalf;
 use super::{RecvBuf, Stream, ending, is_canceled};
 use crate::callback::Callback;
 use crate::host::quiesce::Until;
@@ -166,10 +166,7 @@ impl Pipe {
 
     /// Takes the stream of this end over, in its color.
     fn begin(self: &Arc<Pipe>, cx: &mut Cx, side: Side, stream: Stream) -> Result<(), Reason> {
-        let is_over = |colored: &mut ColorHalf, ()| {
-            let is_open = colored.phase == Phase::Open && !colored.shutdown;
-            !is_open || colored.ended || colored.broken
-        };
+        let is_over = |colored: &mut ColorHalf, ()| colored.is_over() || colored.shutdown;
         if stream.conn.colored.visit(cx, (), is_over)? {
             let error = match cx.stopping() {
                 true => ending(),

@@ -243,7 +243,7 @@ impl Stream {
     pub fn resume(&self, cx: &mut Cx) -> Result<(), Reason> {
         let resume = |colored: &mut ColorHalf, ()| colored.paused = false;
         self.conn.colored.visit(cx, (), resume)?;
-        // Nobody would be given what comes: whoever is served first receives.
+        // Nothing handles received bytes before the first `serve`, which begins to receive.
         if self.conn.read_handler.get().is_some() {
             self.receive(cx, true);
         }

@@ -75,7 +75,7 @@ impl Callbacks {
 }
 
 impl ColorHalf {
-    /// Whether somebody is called with what is received.
+    /// Whether received bytes have a callback.
     pub(in crate::net) fn is_served(&self) -> bool {
         self.on_data.is_some()
     }
@@ -95,8 +95,11 @@ impl Conn {
         let (is_over, on_data, on_drained) = {
             let mut colored = self.in_color(cx);
             (colored.closes_at_end, colored.half_open) = (false, false);
-            let is_over = colored.phase != Phase::Open || colored.ended || colored.broken;
-            (is_over, colored.on_data.take(), colored.on_drained.take())
+            (
+                colored.is_over(),
+                colored.on_data.take(),
+                colored.on_drained.take(),
+            )
         };
         drops.run(|| drop(on_data));
         drops.run(|| drop(on_drained));

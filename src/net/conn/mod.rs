@@ -14,7 +14,7 @@
 //! | this one | a connection, its halves, and the way from one to the other |
 //! | [`receiving`] | starting and resting, and what was received on its way to the color |
 //! | [`sending`] | the output queue |
-//! | [`closing`] | the end, and who keeps the connection until then |
+//! | [`closing`] | the end |
 //! | [`lent`] | callbacks while they run |
 //! | [`idle`] | the idle timeout |
 //!
@@ -112,6 +112,11 @@ pub(super) struct ColorHalf {
 }
 
 impl ColorHalf {
+    /// Whether nothing is left to begin on it: it is closed, ended or broken.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase != Phase::Open || self.ended || self.broken
+    }
+
     /// The color half of a connection that has just been made.
     fn new() -> ColorHalf {
         ColorHalf {

@@ -100,11 +100,10 @@ impl Conn {
 
     /// All is sent: has whoever asked told that.
     pub(in crate::net) fn tell_sent(self: &Arc<Conn>, cx: &mut Cx) {
-        let number = cx.worker().core.event_number();
         let handler = {
             let mut colored = self.in_color(cx);
             if colored.drained_handler.is_none() {
-                colored.untold_in = Some(number);
+                colored.untold_in = colored.sent_in;
             }
             let asked = colored.drained_handler.filter(|_| !colored.telling);
             colored.telling |= asked.is_some();
