@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod descriptors;
 mod jobs;
 mod record;
+mod system;
 mod tracing;

@@ -1,15 +1,16 @@
 //! A handler that panics: what stops, what goes on, what is said about it.
 
-use crate::common::{Alive, Bound, child, cores};
+mod poison;
+mod reports;
+
+use crate::common::{Alive, Bound, cores};
 use mely::Post;
 use mely::runtime::{OnPanic, PanicReport};
 use mely::sim::SimError;
-use mely::task::{JoinError, sleep, with_cx, yield_now};
-use mely::{Builder, Callback, Color, Colored, Cx, Handler, Reason, Rejected, RunError, Runtime};
+use mely::task::{sleep, with_cx};
+use mely::{Callback, Color, Colored, Cx, Handler, Reason, RunError, Runtime};
 use std::cell::RefCell;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
-use std::process::{Command, Stdio};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -139,145 +140,6 @@ fn posts_before_the_panic_count() {
     };
     runtime.run(move |cx| cx.post(FIRST, posts)).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 10);
-}
-
-#[test]
-fn colored_is_poisoned_and_refuses() {
-    let _bound = Bound::new("colored_is_poisoned");
-    let (reports, hook) = reports();
-    let alive = Alive::default();
-    let payload = alive.payload();
-    cores(2)
-        .on_panic(OnPanic::DropEvent)
-        .panic_hook(hook)
-        .build()
-        .unwrap()
-        .run(move |cx| {
-            let color = Color::from(8);
-            let state = Colored::new(cx, color, payload);
-            state
-                .via(&FAULTY)
-                .post(cx, |_state, _cx| panic!("half done"));
-            state.post(cx, |_state, _cx| unreachable!());
-            cx.post(color, move |cx| {
-                assert_eq!(state.with(cx, |_, _| ()), Err(Reason::Poisoned));
-                cx.stop();
-            });
-        })
-        .unwrap();
-    let reports = reports.lock().unwrap();
-    assert_eq!(reports.len(), 2, "{reports:?}");
-    assert_eq!(
-        (reports[0].handler, &*reports[0].message),
-        ("faulty", "half done")
-    );
-    let refused = Reason::Poisoned.to_string();
-    assert_eq!(
-        reports[1].message, refused,
-        "the later event is reported, not lost"
-    );
-    assert_eq!(alive.count(), 0, "poisoned state is dropped all the same");
-}
-
-/// What tries is refused at once; what is posted panics when its turn comes. From when the poison
-/// is cleared on, all have the state again.
-#[test]
-fn poison_is_seen_from_anywhere_and_cleared() {
-    let _bound = Bound::new("poison_is_seen");
-    let builder = cores(2).on_panic(OnPanic::DropEvent).panic_hook(|_| ());
-    let runtime = builder.build().unwrap();
-    let (poster, observer) = (runtime.poster(), runtime.poster());
-    let room = Colored::new(&poster, FIRST, vec!["hello"]);
-    let its = room.clone();
-    let outside = std::thread::spawn(move || {
-        let asked = |room: &Colored<Vec<_>>| {
-            let mut reply = room.try_ask(&poster, |lines, _cx| lines.len()).unwrap();
-            reply.recv()
-        };
-        assert!(!room.is_poisoned());
-        let mut reply = room.try_ask(&poster, |_, _cx| panic!("half done")).unwrap();
-        let reply: Result<(), _> = reply.recv();
-        assert_eq!(reply, Err(JoinError::Panicked));
-        assert!(room.is_poisoned());
-        let poisoned = |why| matches!(why, Some(Reason::Poisoned));
-        let bounded = room.bounded(1);
-        let full = bounded.try_post(&poster, |_, _cx| unreachable!());
-        let full = matches!(
-            full,
-            Err(Rejected {
-                reason: Reason::Poisoned,
-                ..
-            })
-        );
-        assert!(full && bounded.waiting() == 0);
-        for why in [
-            reason(room.try_post(&poster, |_, _cx| unreachable!())),
-            reason(room.via(&FAULTY).try_post(&poster, |_, _cx| unreachable!())),
-            reason(room.try_ask(&poster, |_, _cx| unreachable!())),
-            reason(poster.try_read(&room, |_, _cx| unreachable!())),
-        ] {
-            assert!(poisoned(why));
-        }
-        // A handler's is accepted, and its event panics.
-        let (tell, told) = channel();
-        let poisoned = room.clone();
-        let asks = move |cx: &mut Cx| {
-            let reply = poisoned.ask(cx, |lines, _cx| lines.len());
-            tell.send(reply).unwrap();
-        };
-        poster.try_post(Color::from(99), asks).unwrap();
-        assert_eq!(told.recv().unwrap().recv(), Err(JoinError::Panicked));
-        let again = room.clone();
-        let mends = move |cx: &mut Cx| {
-            again.clear_poison();
-            again.with(cx, |lines, _cx| lines.clear()).unwrap();
-        };
-        let mut mended = poster.try_ask(room.color(), mends).unwrap();
-        assert_eq!(mended.recv(), Ok(()));
-        assert_eq!(asked(&room), Ok(0));
-        assert!(!room.is_poisoned());
-        room.try_post(&poster, |lines, _cx| lines.push("and go on"))
-            .unwrap();
-        assert_eq!(asked(&room), Ok(1));
-        poster.stop();
-    });
-    runtime.run(|_cx| ()).unwrap();
-    outside.join().unwrap();
-    drop(its);
-    assert_eq!(observer.stats().panics(), 2);
-}
-
-fn reason<T, F>(posted: Result<T, Rejected<F>>) -> Option<Reason> {
-    match posted {
-        Err(Rejected {
-            reason: refused, ..
-        }) => Some(refused),
-        _ => None,
-    }
-}
-
-/// A panic elsewhere in the event, with nothing lent, poisons nothing.
-#[test]
-fn a_panic_beside_the_state_does_not_poison_it() {
-    let _bound = Bound::new("a_panic_beside_the_state");
-    cores(1)
-        .on_panic(OnPanic::DropEvent)
-        .build()
-        .unwrap()
-        .run(move |cx| {
-            let color = Color::from(8);
-            let state = Colored::new(cx, color, 1);
-            let clone = state.clone();
-            cx.post(color, move |cx| {
-                clone.with(cx, |n, _| *n += 1).unwrap();
-                panic!("afterwards");
-            });
-            cx.post(color, move |cx| {
-                assert_eq!(state.with(cx, |n, _| *n), Ok(2));
-                cx.stop();
-            });
-        })
-        .unwrap();
 }
 
 /// State that is used while another panic unwinds, and well, is not poisoned; state that panics
@@ -572,55 +434,6 @@ fn by_default_a_panic_costs_its_event_and_is_counted() {
     );
 }
 
-/// Wherever the panic comes from, the report has its place.
-#[test]
-fn a_report_has_the_place_of_the_panic() {
-    let _bound = Bound::new("a_report_has_the_place");
-    let (reports, hook) = reports();
-    let builder = cores(1).on_panic(OnPanic::DropEvent).panic_hook(hook);
-    let line = line!();
-    builder
-        .build()
-        .unwrap()
-        .run(|cx| {
-            cx.post(FIRST, |_cx| panic!("of an event"));
-            cx.try_blocking::<(), _>(|| panic!("of work")).unwrap();
-            cx.spawn(FIRST, async {
-                // Whatever panics before, and is caught by the program, is not meant.
-                let _ = catch_unwind(|| panic!("of a task"));
-                yield_now().await;
-                panic!("of a task");
-            });
-            cx.spawn(FIRST, async {
-                let work = || panic!("of work of a task");
-                let given = with_cx(|cx| cx.try_blocking::<(), _>(work).unwrap());
-                assert_eq!(given.await, Err(JoinError::Panicked));
-            });
-            // Of no place: no hook has heard of it.
-            cx.post(FIRST, |_cx| resume_unwind(Box::new("resumed")));
-            cx.stop();
-        })
-        .unwrap();
-    let mut reports = reports.lock().unwrap().clone();
-    reports.sort_by(|a, b| a.message.cmp(&b.message));
-    let told = reports.iter().map(|report| {
-        let at = report.location.as_ref().map(|location| {
-            let (file, at) = location.split_once(':').unwrap();
-            assert_eq!(file, file!());
-            at.split_once(':').unwrap().0.parse::<u32>().unwrap() - line
-        });
-        (&*report.message, at)
-    });
-    let expected = [
-        ("of a task", Some(11)),
-        ("of an event", Some(5)),
-        ("of work", Some(6)),
-        ("of work of a task", Some(14)),
-        ("resumed", None),
-    ];
-    assert_eq!(told.collect::<Vec<_>>(), expected);
-}
-
 /// What is done in an event of [`FIRST`] and panics, there or later.
 type Faulty = fn(&mut Cx);
 
@@ -758,136 +571,6 @@ fn an_interval_that_panics_ends() {
     let ticked: Vec<_> = ticked.iter().collect();
     assert_eq!(ticked, ["interval", "interval", "interval", "timer"]);
     assert_eq!((alive.count(), simulation.stats().panics()), (0, 1));
-}
-
-/// What the children below say on standard error.
-fn said(test: &str) -> String {
-    let output = child(test, &[("RUST_BACKTRACE", "0")]);
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{test}: {text}");
-    text
-}
-
-/// Two events of a runtime that says what std's hook does not.
-fn panics_twice(builder: Builder) {
-    let builder = builder.on_panic(OnPanic::DropEvent);
-    let outcome = builder.build().unwrap().run(|cx| {
-        FAULTY
-            .on(Color::from(42), |_cx| panic!("no {}", "more"))
-            .post(cx);
-        cx.post(Color::from(42), |_cx| panic!("nor this"));
-        cx.post(Color::from(42), |cx| cx.stop());
-    });
-    outcome.unwrap();
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "starts processes")]
-fn a_panic_is_reported_on_standard_error_once() {
-    let text = said("panics::child_that_panics");
-    assert_eq!(text.matches("no more").count(), 1, "{text}");
-    let place = text.split_once("panicked at ").unwrap().1;
-    let place = place.split_once(":\nno more").unwrap().0;
-    let line = "mely: event dropped: handler `faulty` of color 42 panicked on core 0 at ";
-    assert!(text.contains(&format!("{line}{place}\n")), "{text}");
-    assert_eq!(text.matches("mely: ").count(), 2, "{text}");
-    // A hook of the program's that says nothing.
-    let text = said("panics::child_that_panics_with_a_hook_of_its_own");
-    assert!(
-        text.contains(&format!("{line}{place}: no more\n")),
-        "{text}"
-    );
-    assert!(!text.contains("thread '"), "{text}");
-    // The builder's has it all.
-    let text = said("panics::child_whose_builder_has_a_hook");
-    assert!(
-        text.contains("thread '") && !text.contains("mely: "),
-        "{text}"
-    );
-}
-
-#[test]
-#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
-fn child_that_panics() {
-    // The test harness's own.
-    drop(take_hook());
-    panics_twice(cores(1));
-}
-
-#[test]
-#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
-fn child_that_panics_with_a_hook_of_its_own() {
-    set_hook(Box::new(|_| ()));
-    panics_twice(cores(1));
-}
-
-#[test]
-#[ignore = "a part of a_panic_is_reported_on_standard_error_once"]
-fn child_whose_builder_has_a_hook() {
-    drop(take_hook());
-    panics_twice(cores(1).panic_hook(|_| ()));
-}
-
-/// A peer that makes handlers panic must not block a core on a log whose reader is slow.
-#[test]
-#[cfg_attr(miri, ignore = "starts a process")]
-fn a_flood_of_panics_waits_for_no_reader() {
-    let _bound = Bound::new("a_flood_of_panics");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "panics::child_that_floods",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("RUST_BACKTRACE", "0")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-    let flooded = |line: io::Result<String>| line.unwrap().ends_with("flooded");
-    assert!(out.any(flooded), "the flood does not end");
-    // From now on it is read.
-    let mut err = child.stderr.take().unwrap();
-    let mut first = vec![0; 16 << 10];
-    err.read_exact(&mut first).unwrap();
-    child.stdin.take().unwrap().write_all(b"read\n").unwrap();
-    let rest = io::read_to_string(err).unwrap();
-    assert!(child.wait().unwrap().success());
-    let text = String::from_utf8(first).unwrap() + &rest;
-    let (_, last) = text.split_once("the last of all").unwrap();
-    let unwritten = last
-        .split_once(" (")
-        .and_then(|(_, rest)| rest.split_once(" panics before"));
-    let unwritten: usize = unwritten.expect(last).0.parse().unwrap();
-    let written = text.matches("mely: ").count() - 1;
-    assert_eq!(unwritten + written, FLOOD);
-    assert!(unwritten > 0 && written > 0, "{unwritten} and {written}");
-}
-
-const FLOOD: usize = 2_000;
-
-#[test]
-#[ignore = "a part of a_flood_of_panics_waits_for_no_reader"]
-fn child_that_floods() {
-    drop(take_hook());
-    let flood = |cx: &mut Cx| {
-        for _ in 0..FLOOD {
-            cx.post(FIRST, |_cx| panic!("one of a flood"));
-        }
-        cx.post(FIRST, |cx| {
-            println!("flooded");
-            let mut line = String::new();
-            io::stdin().read_line(&mut line).unwrap();
-            assert_eq!(line, "read\n");
-            cx.post(FIRST, |_cx| panic!("the last of all"));
-            cx.stop();
-        });
-    };
-    let builder = cores(1).on_panic(OnPanic::DropEvent);
-    builder.build().unwrap().run(flood).unwrap();
 }
 
 /// Panics on all cores at once: one is the outcome, all are counted, `run` returns.
