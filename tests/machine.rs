@@ -393,7 +393,7 @@ fn a_network_is_refused_plainly() {
         let accepted = Callback::anonymous_each(Color::from(1), |_cx, _incoming| ());
         let listened = cx.listen(addr, mely::net::Acceptors::PerCore, accepted);
         let connected = Callback::anonymous_value(Color::from(1), |_cx, _incoming| ());
-        let connected = cx.connect(addr, connected);
+        let connected = cx.connect(addr, Duration::from_secs(1), connected);
         let signaled = Callback::anonymous_each(Color::from(1), |_cx, ()| ());
         let signaled = cx.on_stop_signal(signaled);
         for error in [listened.err(), connected.err(), signaled.err()] {

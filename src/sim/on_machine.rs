@@ -92,8 +92,7 @@ impl Builder {
     /// though any other handler runs on the same thread at such a place.
     ///
     /// # Errors
-    /// As [`build`](Self::build); and [`BuildError::TooManyCores`] if the machine has fewer,
-    /// `oversubscribe` or not.
+    /// As [`build`](Self::build); and [`BuildError::TooManyCores`] if the machine has fewer.
     pub unsafe fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError> {
         let available = machine.topology().cores().len();
         let asked = self.chosen_cores().unwrap_or(available);

@@ -4,11 +4,11 @@ mod ends;
 mod stopping;
 
 use crate::common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
-use crate::common::{Bound, backends, cores, eventually};
+use crate::common::{Bound, LONG, backends, cores, eventually};
 use futures::future::join;
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
-use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connect_within};
+use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect};
 use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet};
 use mely::sim::{Simulation, Step};
 use mely::task::{sleep, with_cx};
@@ -167,7 +167,6 @@ where
         let on_accept = Callback::anonymous_each(ACCEPTING, serve);
         let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
     };
     simulation.start(start).unwrap();
     settle(&mut simulation);
@@ -406,9 +405,8 @@ fn connects_and_is_answered() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             let addr = listener.local_addr();
-            listener.detach();
             let client = move |color: Color| async move {
-                let stream = connect(addr).await?;
+                let stream = connect(addr, LONG).await?;
                 assert_eq!(stream.get_ref().color(), color);
                 assert_eq!(with_cx(|cx| stream.get_ref().peer_addr(cx))?, addr);
                 assert_ne!(with_cx(|cx| stream.get_ref().local_addr(cx))?, addr);
@@ -445,7 +443,7 @@ fn connecting_fails_as_it_should() {
         let _bound = Bound::new("connecting_fails");
         let closed = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
         // Outside of tasks.
-        let mut outside = Box::pin(connect(closed));
+        let mut outside = Box::pin(connect(closed, LONG));
         let polled = outside
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
@@ -457,15 +455,15 @@ fn connecting_fails_as_it_should() {
 
         let seen = on(&backend).build().unwrap().run_until(move |cx, finish| {
             let tries = async move {
-                let refused = connect(closed).await.unwrap_err().kind();
+                let refused = connect(closed, LONG).await.unwrap_err().kind();
                 // Dropped before it is there: whatever comes of it is closed.
-                let mut early = Box::pin(connect(closed));
+                let mut early = Box::pin(connect(closed, LONG));
                 let pending = poll_fn(|cx| Poll::Ready(early.as_mut().poll(cx).is_pending())).await;
                 drop(early);
                 with_cx(|cx| cx.stop());
                 // The driver has heard of it.
                 sleep(Duration::from_millis(20)).await;
-                let canceled = code(&connect(closed).await.unwrap_err());
+                let canceled = code(&connect(closed, LONG).await.unwrap_err());
                 finish.finish((refused, pending, canceled));
             };
             cx.spawn(HERE, tries);
@@ -491,7 +489,7 @@ fn connecting_gives_up_at_its_limit() {
                 let mut connected = Vec::new();
                 let error = loop {
                     let begun = with_cx(|cx| cx.now());
-                    match connect_within(addr, limit).await {
+                    match connect(addr, limit).await {
                         Ok(stream) => connected.push(stream),
                         Err(error) => {
                             assert!(with_cx(|cx| cx.now()) - begun >= limit, "early");

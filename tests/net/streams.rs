@@ -432,7 +432,6 @@ where
         let on_accept = Callback::anonymous_each(ACCEPTING, serve);
         let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
     };
     simulation.start(begin).unwrap();
     while simulation.step() != Step::Stalled {}

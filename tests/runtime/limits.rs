@@ -402,7 +402,6 @@ fn completions_come_through_at_the_limit() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
                 // When the listener accepts.
                 cx.post(Color::from(99), move |cx| fill_with_reposts(cx, &done));
             })
@@ -454,7 +453,6 @@ fn completions_wait_for_room() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
                 flood(cx, 2_000);
                 // Keeps the queue at its limit for a while.
                 fn flood(cx: &mut Cx, rounds: u32) {
@@ -506,7 +504,6 @@ fn a_stream_dropped_at_the_limit_is_closed() {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         })
         .unwrap();
     client.join().unwrap();

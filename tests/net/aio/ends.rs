@@ -296,7 +296,6 @@ fn a_run_that_is_cut_short_leaves_nothing() {
             let on_accept = Callback::anonymous_each(ACCEPTING, serve);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
             thread::spawn(move || {
                 let client = Client::connect(&net, addr.recv().unwrap());
                 thread::sleep(Duration::from_millis(500));

@@ -136,7 +136,6 @@ fn received_through_a_stop() {
                 let on_accept = Callback::anonymous_each(ACCEPTING, serve);
                 let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
                 give.send(listener.local_addr()).unwrap();
-                listener.detach();
             })
             .unwrap();
         client.join().unwrap();

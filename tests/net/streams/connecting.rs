@@ -3,7 +3,7 @@
 use super::{READ, a_thousand_wait, echo, pattern, settle, simulated_listener};
 use crate::common::calls::Calls;
 use crate::common::wire::{ACCEPTING, all_backends, any_port, on};
-use crate::common::{Bound, backends};
+use crate::common::{Bound, LONG, backends};
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Stream};
 use mely::runtime::Finish;
 use mely::{Callback, Color, Cx};
@@ -24,10 +24,14 @@ fn a_refused_connect_is_an_error() {
         };
         let run = move |cx: &mut Cx, finish: Finish<ErrorKind>| {
             let connected = move |_cx: &mut Cx, result: io::Result<Incoming>| {
-                finish.try_finish(result.unwrap_err().kind()).unwrap();
+                finish.finish(result.unwrap_err().kind());
             };
-            cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
-                .unwrap();
+            cx.connect(
+                addr,
+                LONG,
+                Callback::anonymous_value(Color::from(2), connected),
+            )
+            .unwrap();
         };
         let kind = on(&backend).build().unwrap().run_until(run).unwrap();
         assert_eq!(kind, ErrorKind::ConnectionRefused);
@@ -55,7 +59,7 @@ fn connect_until_late(
         }
     };
     let connected = Callback::anonymous_value(Color::from(2), connected);
-    cx.connect_within(addr, LIMIT, connected).unwrap();
+    cx.connect(addr, LIMIT, connected).unwrap();
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn a_connect_within_its_limit_leaves_no_timer() {
                             .push(result.err().map(|error| error.kind()));
                     };
                     let connected = Callback::anonymous_value(Color::from(2), connected);
-                    cx.connect_within(addr, hour, connected).unwrap();
+                    cx.connect(addr, hour, connected).unwrap();
                 }
             })
             .unwrap();
@@ -141,15 +145,19 @@ fn connects_to_itself() {
                     got.extend_from_slice(&data.unwrap());
                     if got.len() == 100_000 {
                         stream.close(cx);
-                        finish.try_finish(std::mem::take(&mut got)).unwrap();
+                        finish.finish(std::mem::take(&mut got));
                     }
                 };
                 Calls::new(collect).open(incoming.open_unique(), &READ, |cx, stream| {
                     stream.write(cx, pattern(100_000)).unwrap();
                 });
             };
-            cx.connect(addr, Callback::anonymous_value(Color::from(2), connected))
-                .unwrap();
+            cx.connect(
+                addr,
+                LONG,
+                Callback::anonymous_value(Color::from(2), connected),
+            )
+            .unwrap();
         };
         let back = on(&backend).build().unwrap().run_until(run).unwrap();
         assert!(back == pattern(100_000));

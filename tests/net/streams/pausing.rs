@@ -26,8 +26,9 @@ fn what_comes_in_spite_of_a_pause_is_bounded() {
         let (give, given) = channel();
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             let (released, tell) = (Arc::clone(&released), tell.clone());
+            let away = 1 - incoming.home();
             let stream = incoming.open_unique();
-            let (color, away) = (stream.color(), 1 - stream.home());
+            let color = stream.color();
             let (mut seen, mut is_first) = (0, true);
             let count = move |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
                 let Ok(data) = data else { return };

@@ -53,7 +53,6 @@ fn what_the_end_of_a_run_cuts_off_is_reset() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         });
         assert!(matches!(over, Err(RunError::Deadline { .. })), "{over:?}");
         let (mut cut, mut whole) = client.join().unwrap();
@@ -127,8 +126,12 @@ fn a_stalled_peer_at_a_stop_costs_the_deadline() {
                     cx.stop();
                 });
             };
-            cx.connect(addr, Callback::anonymous_value(Color::from(3), connected))
-                .unwrap();
+            cx.connect(
+                addr,
+                LONG,
+                Callback::anonymous_value(Color::from(3), connected),
+            )
+            .unwrap();
         });
         assert!(
             matches!(outcome, Err(RunError::Deadline { .. })),
@@ -216,7 +219,6 @@ fn an_incoming_that_is_kept_beyond_the_run_is_closed() {
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         });
         ran.unwrap();
         let incoming = kept.recv().unwrap();
@@ -360,7 +362,7 @@ fn a_listener_that_is_made_before_a_stop_ends_with_it() {
         let payloads = alive.clone();
         let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();
         let listens = move |cx: &mut Cx| {
-            counting(cx, &count, &payloads).detach();
+            counting(cx, &count, &payloads);
             cx.stop();
         };
         simulation.run(listens).unwrap();
@@ -402,7 +404,7 @@ fn nothing_new_begins_after_a_stop() {
         }
         let connected =
             Callback::anonymous_value(ACCEPTING, |_: &mut Cx, _: io::Result<Incoming>| ());
-        tell.send(cx.connect(addr, connected).unwrap_err().kind())
+        tell.send(cx.connect(addr, LONG, connected).unwrap_err().kind())
             .unwrap();
         let accept = Callback::anonymous_each(ACCEPTING, |_, _| ());
         let refused = cx.listen(any_port(), Acceptors::Single, accept);

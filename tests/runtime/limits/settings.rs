@@ -11,7 +11,7 @@ fn impossible_settings_are_refused_in_words() {
     let refused = |builder: mely::Builder| builder.build().unwrap_err();
     let builder = Runtime::builder;
     assert_eq!(refused(builder().cores(0)), BuildError::CoreCount(0));
-    let many = refused(builder().cores(513).oversubscribe(true));
+    let many = refused(builder().cores(513).pin(false));
     assert_eq!(many, BuildError::CoreCount(513));
     assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
     for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
@@ -42,24 +42,16 @@ fn impossible_settings_are_refused_in_words() {
         assert!(error.to_string().starts_with(&said), "{error}");
     }
     for bytes in [0, (256 << 10) - 1, usize::MAX] {
-        for (setting, builder) in [
-            ("core_stack_bytes", builder().core_stack_bytes(bytes)),
-            (
-                "blocking_stack_bytes",
-                builder().blocking_stack_bytes(bytes),
-            ),
-        ] {
-            let error = refused(builder);
-            assert_eq!(error, BuildError::StackBytes { setting, bytes });
-            let said = format!("a stack of {bytes} bytes (`{setting}`): from 262144 to ");
-            assert!(error.to_string().starts_with(&said), "{error}");
-        }
+        let error = refused(builder().stack_bytes(bytes));
+        assert_eq!(error, BuildError::StackBytes(bytes));
+        let said = format!("a stack of {bytes} bytes (`stack_bytes`): from 262144 to ");
+        assert!(error.to_string().starts_with(&said), "{error}");
     }
     let error = refused(builder().cores(512));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
         let text = error.to_string();
-        let said = format!("512 cores on {available} processors: set `oversubscribe`");
+        let said = format!("512 cores on {available} processors: `pin(false)`");
         assert!(text.starts_with(&said), "{text}");
     } else {
         assert!(std::thread::available_parallelism().unwrap().get() >= 512);
@@ -129,7 +121,7 @@ fn on_stack(bytes: usize, f: &mut dyn FnMut()) {
 fn stacks_are_as_large_as_asked_for() {
     let _bound = Bound::new("stacks_are_as_large");
     for bytes in [256 << 10, 16 << 20] {
-        let builder = cores(2).core_stack_bytes(bytes).blocking_stack_bytes(bytes);
+        let builder = cores(2).stack_bytes(bytes);
         let uses = if bytes > 1 << 20 { 8 << 20 } else { 0 };
         let works = move || {
             let mut called = false;
@@ -154,23 +146,11 @@ fn stacks_are_as_large_as_asked_for() {
 fn a_stack_that_the_system_refuses_is_an_error_that_names_the_setting() {
     let _bound = Bound::new("a_stack_that_the_system_refuses");
     let bytes = usize::MAX / 8;
-    let runtime = cores(2).core_stack_bytes(bytes).build().unwrap();
+    let runtime = cores(2).stack_bytes(bytes).build().unwrap();
     let error = runtime.run(|_cx| unreachable!()).unwrap_err().to_string();
-    let begins = format!(
-        "a core could not begin: a thread with a stack of {bytes} bytes (`core_stack_bytes`): "
-    );
+    let begins =
+        format!("a core could not begin: a thread with a stack of {bytes} bytes (`stack_bytes`): ");
     assert!(error.starts_with(&begins), "{error}");
-    let runtime = cores(1).blocking_stack_bytes(bytes).build().unwrap();
-    let refused = runtime.run_until(|cx, finish| {
-        let refused = cx.try_blocking(|| ()).unwrap_err();
-        finish.finish(refused.to_string());
-    });
-    let begins = format!(
-        "no thread for blocking work could be started: a thread with a stack of {bytes} bytes \
-         (`blocking_stack_bytes`): "
-    );
-    let refused = refused.unwrap();
-    assert!(refused.starts_with(&begins), "{refused}");
 }
 
 /// What is not possible is clamped, and nothing overflows.
