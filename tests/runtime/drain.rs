@@ -148,7 +148,8 @@ fn a_drain_is_reported_while_it_goes_on() {
     let tell = Mutex::new(tell);
     let builder = cores(2).drain_deadline(LONG).on_drain(move |unfinished| {
         let said = (unfinished.clone(), unfinished.to_string());
-        tell.lock().unwrap().send(said).unwrap();
+        // On a busy machine there may be a third report, which is not waited for.
+        let _ = tell.lock().unwrap().send(said);
     });
     let reports = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
