@@ -113,6 +113,7 @@ pub use mely_hardware as machine;
 use self::world::VirtualCores;
 use crate::cx::has_host;
 use crate::net::SimNet;
+use crate::process::Signal;
 use crate::runtime::builder::BuildError;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::{Builder, Cx, Poster, RunError, Runtime};
@@ -309,6 +310,12 @@ impl Simulation {
     /// A poster: what it posts between steps comes from outside.
     pub fn poster(&self) -> Poster {
         self.runtime.poster()
+    }
+
+    /// Has the simulated process get a signal, of which it is told as by the system
+    /// ([`Cx::on_signal`]).
+    pub fn raise(&self, signal: Signal) {
+        crate::net::raise(&self.runtime.inner, signal);
     }
 
     /// The network, to connect clients and to inject faults.

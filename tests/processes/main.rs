@@ -1,10 +1,11 @@
-//! Tests that run in processes of their own, which are children of this one: descriptors, signals,
-//! limits of the system. The subscriber of `tracing` is one of the whole process.
+//! Tests of what a process has: descriptors, limits, signals, and the subscriber of `tracing`. Those
+//! that change it run in children of this one.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod jobs;
+mod ready;
 mod record;
 mod system;
 mod tracing;
