@@ -114,8 +114,6 @@ pub mod net;
 mod notice;
 mod policy;
 mod post;
-#[cfg(not(loom))]
-pub mod process;
 mod random;
 mod record;
 mod rejected;
@@ -123,6 +121,8 @@ mod rejected;
 pub mod runtime;
 mod sched;
 mod shared;
+#[cfg(not(loom))]
+mod signal;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sync;
@@ -153,6 +153,13 @@ pub mod state {
     pub use crate::host::cx::UniqueColor;
     pub use crate::together::read_states::ReadStates;
     pub use crate::together::states::States;
+}
+
+/// Children, and signals: [`Cx::on_signal`].
+#[cfg(not(loom))]
+pub mod process {
+    pub use crate::net::child::{Child, spawn, stdio};
+    pub use crate::signal::Signal;
 }
 
 /// Counters of a run, and profiles of its handlers: [`Poster::stats`], [`Poster::profile`].

@@ -68,6 +68,7 @@
 //! [`AsyncRead`]: futures_io::AsyncRead
 //! [`AsyncWrite`]: futures_io::AsyncWrite
 
+mod child;
 mod connect;
 #[cfg(feature = "hyper")]
 pub mod hyper;

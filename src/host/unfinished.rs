@@ -165,6 +165,16 @@ pub enum Obstacle {
         /// It waits for the peer to read; else for the peer to send.
         sends: bool,
     },
+    /// A child has not ended.
+    #[non_exhaustive]
+    Child {
+        /// The number of its process.
+        id: u32,
+        /// The color that will be told of its end.
+        color: Color,
+        /// The handler that will be told.
+        handler: &'static str,
+    },
 }
 
 impl Display for Obstacle {
@@ -235,6 +245,10 @@ impl Display for Obstacle {
                     "of color {color} waits for its peer to {waits} (handler `{handler}`)"
                 )
             }
+            Obstacle::Child { id, color, handler } => write!(
+                f,
+                "child {id} has not ended (handler `{handler}` of color {color})"
+            ),
         }
     }
 }
@@ -318,6 +332,7 @@ impl Unfinished {
         for kind in [
             |obstacle: &Obstacle| matches!(obstacle, Obstacle::Timer { .. }),
             |obstacle: &Obstacle| matches!(obstacle, Obstacle::Connection { .. }),
+            |obstacle: &Obstacle| matches!(obstacle, Obstacle::Child { .. }),
         ] {
             let named = self.named.iter().filter(|its| kind(its)).count();
             let more = under_way.named.iter().filter(|its| kind(its));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use super::{RecvBuf, SendBuf};
 
@@ -29,6 +29,11 @@ impl Fd {
     /// A descriptor that the backend did not make: a signal pipe, an eventfd of the user.
     pub(crate) fn from_raw(raw: RawFd) -> Fd {
         Fd(raw)
+    }
+
+    /// Of a connected stream that was made elsewhere.
+    pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
+        super::socket::adopt(socket)
     }
 
     /// The number.

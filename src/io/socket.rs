@@ -92,6 +92,23 @@ pub(super) fn stream(addr: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd
     Ok(socket)
 }
 
+/// A connected stream that was made elsewhere.
+pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
+    let no_stream = || {
+        let text = "not a connected stream socket";
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
+    if sockopt::socket_type(&socket).map_err(|_| no_stream())? != SocketType::STREAM {
+        return Err(no_stream());
+    }
+    // A listener has none.
+    getpeername(&socket).map_err(|_| no_stream())?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    // Refused by what is not of TCP.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    Ok(keep(socket))
+}
+
 /// From now on the caller of the backend closes it.
 pub(super) fn keep(socket: OwnedFd) -> Fd {
     Fd::from_raw(socket.into_raw_fd())

@@ -71,6 +71,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod child;
 mod confined;
 mod conn;
 mod connect;
@@ -128,6 +129,11 @@ fn with_driver<R>(cx: &mut Cx, f: impl FnOnce(&mut Driver, &mut Core) -> R) -> i
 /// Whether this is what an operation comes to that was asked to end.
 fn is_canceled(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error())
+}
+
+/// Whether this is a simulation.
+fn is_simulated(cx: &mut Cx) -> io::Result<bool> {
+    with_driver(cx, |driver, _| driver.owner.is_simulated())
 }
 
 pub(crate) fn ending() -> io::Error {

@@ -15,6 +15,7 @@ use crate::{Callback, Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::panicking;
 use std::time::Duration;
@@ -44,6 +45,27 @@ impl Incoming {
             owner,
             poster,
         }
+    }
+
+    /// Takes a connection that was made elsewhere: a stream of std's, TCP or Unix, or one that the
+    /// process was given. It is at home on this core, and from now on mely's alone.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no stream socket; `Unsupported` in a simulation; `ECANCELED` once the
+    /// runtime was asked to stop.
+    pub fn adopt(cx: &mut Cx, socket: impl Into<OwnedFd>) -> io::Result<Incoming> {
+        let socket: OwnedFd = socket.into();
+        let poster = cx.poster();
+        let home = cx.core_id();
+        let owner = super::with_driver(cx, |driver, _| match driver.is_ending() {
+            true => Err(super::ending()),
+            false => Ok(driver.owner.clone()),
+        })??;
+        if owner.is_simulated() {
+            let text = "a simulation has no descriptors of the system's";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        Ok(Incoming::new(Fd::adopt(socket)?, home, owner, poster))
     }
 
     /// The core that accepted the connection and receives for it.

@@ -13,6 +13,7 @@
 //! that is closed while the kernel waits on it; a callback that is dropped outside its color, unless
 //! the run has ended.
 
+use super::child::Started;
 use super::driver::{Driver, control};
 use super::registry::Registry;
 use crate::callback::Callback;
@@ -20,9 +21,11 @@ use crate::color::CoreId;
 #[cfg(feature = "sim")]
 use crate::host::inner::Inner;
 use crate::host::poster::Poster;
+use crate::host::quiesce::Until;
+use crate::host::unfinished::Obstacle;
 use crate::io::{Fd, Op, Raises, Side, Signals};
-use crate::process::Signal;
 use crate::sched::core::Core;
+use crate::signal::Signal;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx, Handler};
@@ -32,7 +35,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Weak;
+use std::process::ExitStatus;
+use std::sync::{OnceLock, Weak};
 
 /// What is watched, and who is told.
 struct Told<S, F> {
@@ -43,12 +47,23 @@ struct Told<S, F> {
 /// Signals, and those that have come and were not told yet: a callback may panic at one.
 struct Watched(Signals, VecDeque<i32>);
 
+/// What comes after a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The next edge.
+    Waits,
+    /// Another call, since there may be more to tell.
+    Again,
+    /// Nothing.
+    Over,
+}
+
 /// Something that becomes ready.
 trait Source: Send {
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Calls back, if there is something to tell. True: there may be more.
-    fn tell(&mut self, cx: &mut Cx) -> bool;
+    /// Calls back, if there is something to tell.
+    fn tell(&mut self, cx: &mut Cx) -> Next;
 
     /// The operation has failed.
     fn fail(&mut self, cx: &mut Cx, error: io::Error);
@@ -59,13 +74,13 @@ impl<F: FnMut(&mut Cx, Signal) + Send> Source for Told<Watched, F> {
         self.source.0.as_fd()
     }
 
-    fn tell(&mut self, cx: &mut Cx) -> bool {
+    fn tell(&mut self, cx: &mut Cx) -> Next {
         let Watched(signals, came) = &mut self.source;
         came.extend(signals.take());
         while let Some(signal) = came.pop_front() {
             (self.callback)(cx, Signal::from(signal));
         }
-        false
+        Next::Waits
     }
 
     /// Does not happen to a pair of sockets.
@@ -77,11 +92,14 @@ impl<F: FnMut(&mut Cx, io::Result<()>) + Send> Source for Told<(OwnedFd, Side), 
         self.source.0.as_fd()
     }
 
-    fn tell(&mut self, cx: &mut Cx) -> bool {
+    fn tell(&mut self, cx: &mut Cx) -> Next {
         if self.is_ready() {
             (self.callback)(cx, Ok(()));
         }
-        self.is_ready()
+        match self.is_ready() {
+            true => Next::Again,
+            false => Next::Waits,
+        }
     }
 
     fn fail(&mut self, cx: &mut Cx, error: io::Error) {
@@ -100,6 +118,38 @@ impl<F> Told<(OwnedFd, Side), F> {
     }
 }
 
+/// A child whose end is waited for, by the descriptor that becomes readable then.
+pub(super) struct Exits<F> {
+    pub(super) id: u32,
+    pub(super) child: Started,
+    pub(super) pidfd: OwnedFd,
+    pub(super) callback: Option<F>,
+}
+
+impl<F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send> Source for Exits<F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    fn tell(&mut self, cx: &mut Cx) -> Next {
+        // Not under the lock: the callback may ask for the child.
+        let status = self.child.lock().unwrap().try_wait().transpose();
+        let Some(status) = status else {
+            return Next::Waits;
+        };
+        if let Some(callback) = self.callback.take() {
+            callback(cx, status);
+        }
+        Next::Over
+    }
+
+    fn fail(&mut self, cx: &mut Cx, error: io::Error) {
+        if let Some(callback) = self.callback.take() {
+            callback(cx, Err(error));
+        }
+    }
+}
+
 /// A watch, as its driver and its events have it.
 pub(super) struct Watching {
     /// Taken while it is called. A lock that nobody waits for: events of one color take turns. None
@@ -112,8 +162,12 @@ pub(super) struct Watching {
     queued: AtomicBool,
     /// Nobody is called any more.
     over: AtomicBool,
+    /// The operation, unless it is simulated.
+    op: OnceLock<Op>,
     /// In a simulation: what raises its signals.
     simulated: Option<Raises>,
+    /// The child that it waits for, and which the end of the run waits for as well.
+    pub(super) child: Option<u32>,
     home: CoreId,
 }
 
@@ -121,6 +175,15 @@ impl Watching {
     /// Whether it is the core's, and there is no operation whose end would be its end.
     pub(super) fn is_simulated_at(&self, home: CoreId) -> bool {
         self.simulated.is_some() && self.home == home
+    }
+
+    /// The child that the end of the run waits for.
+    pub(super) fn obstacle(&self) -> Option<Obstacle> {
+        self.child.map(|id| Obstacle::Child {
+            id,
+            color: self.color,
+            handler: self.handler.map_or("(none)", Handler::name),
+        })
     }
 
     /// The operation has told of something.
@@ -131,7 +194,7 @@ impl Watching {
             let event = move |cx: &mut Cx| {
                 this.call(cx, |source, cx| {
                     source.fail(cx, error);
-                    false
+                    Next::Waits
                 });
             };
             return core.post_own(watching.handler, watching.color, event);
@@ -150,7 +213,7 @@ impl Watching {
 
     /// Calls what is there, unless the watch is over. If there is more to tell, or it panics, it is
     /// called again.
-    fn call(self: &Arc<Self>, cx: &mut Cx, f: impl FnOnce(&mut dyn Source, &mut Cx) -> bool) {
+    fn call(self: &Arc<Self>, cx: &mut Cx, f: impl FnOnce(&mut dyn Source, &mut Cx) -> Next) {
         if self.over.load(Ordering::Acquire) {
             return;
         }
@@ -158,12 +221,28 @@ impl Watching {
         let mut lent = Lent {
             of: self,
             source,
-            again: true,
+            next: Next::Again,
         };
-        lent.again = match &mut lent.source {
+        lent.next = match &mut lent.source {
             Some(source) => f(&mut **source, cx),
-            None => false,
+            None => Next::Waits,
         };
+    }
+
+    /// Nobody is called any more, and the operation ends.
+    fn cancel(self: &Arc<Self>) {
+        self.over.store(true, Ordering::Release);
+        let watching = Arc::clone(self);
+        // Refused once the run has ended: it is over then. The handle of an operation that is over
+        // has no effect.
+        let _ = self
+            .poster
+            .post_own(control(self.home), move |cx: &mut Cx| {
+                Driver::with(cx.worker(), |driver, core| match watching.op.get() {
+                    Some(&op) => driver.cancel(op),
+                    None => Watching::discard(watching, core),
+                });
+            });
     }
 
     /// Behind what waits in the color by now.
@@ -171,9 +250,12 @@ impl Watching {
         if !self.over.load(Ordering::Acquire) && !self.queued.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
             // Refused once the run has ended.
+            let (handler, color) = (self.handler, self.color);
             let _ = self
                 .poster
-                .post_own(self.color, move |cx: &mut Cx| this.event(cx));
+                .post_own_until(Until::End, handler, color, move |cx: &mut Cx| {
+                    this.event(cx)
+                });
         }
     }
 
@@ -206,14 +288,16 @@ impl Watching {
 struct Lent<'a> {
     of: &'a Arc<Watching>,
     source: Option<Box<dyn Source>>,
-    again: bool,
+    next: Next,
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         *self.of.source.lock().unwrap() = self.source.take();
-        if self.again {
-            self.of.again();
+        match self.next {
+            Next::Waits => {}
+            Next::Again => self.of.again(),
+            Next::Over => self.of.cancel(),
         }
     }
 }
@@ -235,8 +319,6 @@ impl fmt::Debug for Watching {
 pub struct Watch {
     /// Weak: the callback may have this handle.
     watching: Weak<Watching>,
-    /// None in a simulation.
-    op: Option<Op>,
     cancels_on_drop: bool,
 }
 
@@ -257,22 +339,11 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.cancels_on_drop {
-            return;
+        if self.cancels_on_drop
+            && let Some(watching) = self.watching.upgrade()
+        {
+            watching.cancel();
         }
-        let Some(watching) = self.watching.upgrade() else {
-            return;
-        };
-        watching.over.store(true, Ordering::Release);
-        let (op, poster, home) = (self.op, watching.poster.clone(), control(watching.home));
-        // Refused once the run has ended: it is over then. The handle of an operation that is over
-        // has no effect.
-        let _ = poster.post_own(home, move |cx: &mut Cx| {
-            Driver::with(cx.worker(), |driver, core| match op {
-                Some(op) => driver.cancel(op),
-                None => Watching::discard(watching, core),
-            });
-        });
     }
 }
 
@@ -329,14 +400,14 @@ impl Cx {
     where
         F: FnMut(&mut Cx, Signal) + Send + 'static,
     {
-        let is_simulated = super::with_driver(self, |driver, _| driver.owner.is_simulated())?;
+        let is_simulated = super::is_simulated(self)?;
         let signals = Signals::new(signals.into_iter().map(Signal::number), is_simulated)?;
         let raises = is_simulated.then(|| signals.raises());
         let source = Watched(signals, VecDeque::new());
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(told, Side::Reader, handler, color, raises)
+        self.watch(told, Side::Reader, handler, color, raises, None)
     }
 
     /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM: [`on_signal`](Self::on_signal)
@@ -430,6 +501,25 @@ impl Cx {
         self.on_ready(fd.as_fd(), Side::Writer, callback)
     }
 
+    /// Waits for a child. `lasts`: so does the end of the run.
+    pub(super) fn watch_child<F>(
+        &mut self,
+        exits: Exits<F>,
+        handler: Option<&'static Handler>,
+        color: Color,
+        lasts: bool,
+    ) -> io::Result<Watch>
+    where
+        F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send + 'static,
+    {
+        let child = lasts.then_some(exits.id);
+        if lasts {
+            // Or the end would have no stages, and so no limit for this one.
+            self.worker_ref().inner.quiesce.has_connections();
+        }
+        self.watch(exits, Side::Reader, handler, color, None, child)
+    }
+
     fn on_ready<F>(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -447,7 +537,7 @@ impl Cx {
         let source = (fd.try_clone_to_owned()?, side);
         let Callback { handler, color, f } = callback;
         let callback = f;
-        self.watch(Told { source, callback }, side, handler, color, None)
+        self.watch(Told { source, callback }, side, handler, color, None, None)
     }
 
     fn watch(
@@ -457,6 +547,7 @@ impl Cx {
         handler: Option<&'static Handler>,
         color: Color,
         simulated: Option<Raises>,
+        child: Option<u32>,
     ) -> io::Result<Watch> {
         let (home, poster) = (self.core_id(), self.poster());
         let is_simulated = simulated.is_some();
@@ -468,7 +559,9 @@ impl Cx {
             poster,
             queued: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            op: OnceLock::new(),
             simulated,
+            child,
             home,
         });
         let its = Arc::clone(&watching);
@@ -481,10 +574,15 @@ impl Cx {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }
             Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
-            Ok((!is_simulated).then(|| driver.begin_watch(its, fd, side)))
+            if !is_simulated {
+                let op = driver.begin_watch(Arc::clone(&its), fd, side);
+                // Under the driver's lock, before anybody can be told.
+                let _first = its.op.set(op);
+            }
+            Ok(())
         })?;
+        begun?;
         Ok(Watch {
-            op: begun?,
             watching: Arc::downgrade(&watching),
             cancels_on_drop: false,
         })

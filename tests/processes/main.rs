@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod children;
 mod jobs;
 mod ready;
 mod record;

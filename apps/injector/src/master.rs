@@ -221,7 +221,9 @@ impl Master {
     fn start(&mut self, cx: &mut Cx) {
         self.started = true;
         // No more. Those that are not ready are closed.
-        self.listener = None;
+        if let Some(listener) = self.listener.take() {
+            listener.close();
+        }
         for joined in self.joined.values() {
             let is_ready = joined.is_ready;
             joined.injector.post(cx, move |injector, cx| {

@@ -295,7 +295,9 @@ impl Clients {
         if std::mem::replace(&mut self.stopping, true) {
             return;
         }
-        self.listener = None;
+        if let Some(listener) = self.listener.take() {
+            listener.close();
+        }
         // Nobody needs their places any more.
         self.leaving.let_all_in();
         let finish_ms = self.server.args.finish_timeout_ms;

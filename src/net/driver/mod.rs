@@ -568,8 +568,12 @@ impl Driver {
     fn begin_receive_stage(&mut self, core: &mut Core) {
         for (_, operation) in &self.operations {
             match operation {
-                Operation::Accept { op, .. } | Operation::Watch { op, .. } => {
-                    self.backend.cancel(*op);
+                Operation::Accept { op, .. } => self.backend.cancel(*op),
+                // What a child does is under way.
+                Operation::Watch { watching, op } => {
+                    if watching.child.is_none() {
+                        self.backend.cancel(*op);
+                    }
                 }
                 Operation::Connect { connecting, op, .. } => {
                     if !connecting.gave_up {
@@ -863,6 +867,11 @@ impl Source for Driver {
                 }
             }
             Stage::Close => {
+                for (_, operation) in &self.operations {
+                    if let Operation::Watch { op, .. } = operation {
+                        self.backend.cancel(*op);
+                    }
+                }
                 for conn in self.conns() {
                     conn.end_at_home(self, core);
                     release(conn, core);
@@ -915,6 +924,14 @@ impl Source for Driver {
                 sends,
             })
             .collect();
+        let children = self
+            .operations
+            .iter()
+            .filter_map(|(_, operation)| match operation {
+                Operation::Watch { watching, .. } => watching.obstacle(),
+                _ => None,
+            });
+        named.extend(children.take(NAMED_MAX));
         named.extend(self.timers.latest(NAMED_MAX, now_ns));
         UnderWay {
             timers: self.timers.len() as u64,

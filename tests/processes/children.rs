@@ -1,0 +1,356 @@
+//! Children: programs that are started, their streams, their ends.
+
+use crate::common::{Alive, Bound, LONG, backends, cores};
+use futures::io::{AsyncReadExt, AsyncWriteExt};
+use mely::aio::AsyncStream;
+use mely::net::{Incoming, Stream};
+use mely::process::{self, Child, Signal};
+use mely::runtime::Stage;
+use mely::task::{sleep, timeout, with_cx};
+use mely::{Builder, Color, Cx, Handler, RunError};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+static TOLD: Handler = Handler::new("told");
+const HERE: Color = Color::new(7);
+
+/// Runs a task on each backend, to its end.
+fn in_task<R, T>(name: &'static str, task: impl Fn() -> R + Clone + Send + 'static) -> Vec<T>
+where
+    R: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let _bound = Bound::new(name);
+    let run = |builder: Builder| {
+        let task = task.clone();
+        builder.build().unwrap().run_until(move |cx, finish| {
+            let task = task();
+            cx.spawn(HERE, async move { finish.finish(task.await) });
+        })
+    };
+    let all = backends().into_iter();
+    all.map(|backend| run(cores(2).backend(backend)).unwrap())
+        .collect()
+}
+
+async fn start(command: Command) -> io::Result<Child> {
+    with_cx(|cx| process::spawn(cx, command)).await.unwrap()
+}
+
+fn shell(text: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", text]);
+    command
+}
+
+fn stdio() -> (AsyncStream, Stdio) {
+    with_cx(|cx| {
+        let (ours, theirs) = process::stdio(cx).unwrap();
+        let stream = ours.open(cx.color());
+        (AsyncStream::new(cx, stream).unwrap(), theirs)
+    })
+}
+
+async fn all_of(mut stream: AsyncStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[test]
+fn a_child_reads_and_writes_streams() {
+    let sizes = in_task("a_child_reads_and_writes", || async {
+        let (mut input, stdin) = stdio();
+        let (output, stdout) = stdio();
+        let mut command = Command::new("cat");
+        command.stdin(stdin).stdout(stdout);
+        let mut child = start(command).await.unwrap();
+        let text: String = (0..40_000)
+            .map(|i| char::from(b'a' + (i % 26) as u8))
+            .collect();
+        let sent = text.clone();
+        let writes = with_cx(|cx| {
+            cx.spawn(HERE, async move {
+                input.write_all(sent.as_bytes()).await.unwrap();
+                input.close().await.unwrap();
+            })
+        });
+        assert!(all_of(output).await == text);
+        writes.await.unwrap();
+        assert!(child.wait().await.unwrap().success());
+        // Told once more.
+        assert!(child.wait().await.unwrap().success());
+        text.len()
+    });
+    assert!(sizes.iter().all(|&size| size == 40_000));
+}
+
+#[test]
+fn the_status_is_the_childs_own() {
+    in_task("the_status_is_the_childs_own", || async {
+        // One that is somebody else's, and that nobody takes from it.
+        let mut other = shell("exit 5").spawn().unwrap();
+        let mut child = start(shell("echo said >&2; exit 3")).await.unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(3));
+        let gone = child.kill(Signal::TERM).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(other.wait().unwrap().code(), Some(5));
+        let error = start(Command::new("/no/such/program")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(
+            error.to_string().starts_with("/no/such/program: "),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_child_is_killed_after_a_time() {
+    in_task("a_child_is_killed", || async {
+        let mut child = start(shell("exec sleep 100")).await.unwrap();
+        assert_ne!(child.id(), 0);
+        let waits = timeout(Duration::from_millis(20), child.wait()).await;
+        assert!(waits.is_err());
+        child.kill(Signal::TERM).unwrap();
+        assert_eq!(child.wait().await.unwrap().signal(), Some(libc::SIGTERM));
+    });
+}
+
+/// What a grandchild has inherited does not keep the child's end from being told, nor the run from
+/// ending.
+#[test]
+fn a_grandchild_that_has_the_stream_holds_nothing() {
+    let _bound = Bound::new("a_grandchild_that_has");
+    for backend in backends() {
+        let builder = cores(2)
+            .backend(backend)
+            .stage_limit(Stage::Drain, Duration::from_millis(50));
+        let begun = Instant::now();
+        let run = builder.build().unwrap().run_until(move |cx, finish| {
+            cx.spawn(HERE, async move {
+                let (mut output, stdout) = stdio();
+                let mut command = shell("sleep 100 & echo $!");
+                command.stdout(stdout).process_group();
+                let mut child = start(command).await.unwrap();
+                assert!(child.wait().await.unwrap().success());
+                let mut bytes = [0; 20];
+                let n = output.read(&mut bytes).await.unwrap();
+                let id: i32 = std::str::from_utf8(&bytes[..n])
+                    .unwrap()
+                    .trim()
+                    .parse()
+                    .unwrap();
+                finish.finish(id);
+                // Of the connection below, the end is told at the stop.
+                let _ended = output.read(&mut bytes).await;
+            });
+        });
+        let id = run.unwrap();
+        assert!(begun.elapsed() < LONG);
+        let pid = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+}
+
+trait Grouped {
+    fn process_group(&mut self) -> &mut Self;
+}
+
+impl Grouped for Command {
+    fn process_group(&mut self) -> &mut Self {
+        std::os::unix::process::CommandExt::process_group(self, 0)
+    }
+}
+
+#[test]
+fn the_end_is_called_back_once() {
+    let _bound = Bound::new("the_end_is_called_back");
+    for backend in backends() {
+        let alive = Alive::default();
+        let payload = alive.payload();
+        let (tell, told) = channel();
+        let runtime = cores(2)
+            .backend(backend)
+            .exit_when_idle(true)
+            .build()
+            .unwrap();
+        let run = runtime.run(move |cx| {
+            cx.spawn(HERE, async move {
+                let child = start(shell("exit 4")).await.unwrap();
+                let ended = move |cx: &mut Cx, status: io::Result<ExitStatus>| {
+                    let _has = payload;
+                    assert_eq!(cx.color(), HERE);
+                    tell.send(status.unwrap().code()).unwrap();
+                };
+                // Detached: the handle, and the child.
+                with_cx(|cx| child.on_exit(cx, TOLD.on_value(HERE, ended))).unwrap();
+            });
+        });
+        run.unwrap();
+        assert_eq!(told.iter().collect::<Vec<_>>(), [Some(4)]);
+        assert_eq!(alive.count(), 0);
+    }
+}
+
+/// Its end is under way, as a task's is.
+#[test]
+fn a_stop_waits_for_a_child_and_not_for_ever() {
+    let _bound = Bound::new("a_stop_waits_for_a_child");
+    for backend in backends() {
+        for (time, limit, expected) in [
+            ("0.05", LONG, true),
+            ("100", Duration::from_millis(40), false),
+        ] {
+            let (tell, told) = channel();
+            let (hook, names) = channel();
+            let builder = cores(2).backend(backend.clone()).drain_deadline(2 * LONG);
+            let builder = builder.stage_limit(Stage::Drain, limit);
+            let builder = builder.on_drain(move |unfinished| {
+                let _ = hook.send(unfinished.to_string());
+            });
+            let run = builder.build().unwrap().run(move |cx| {
+                cx.spawn(HERE, async move {
+                    let child = start(shell(&format!("exec sleep {time}"))).await.unwrap();
+                    let ended = move |_: &mut Cx, status: io::Result<ExitStatus>| {
+                        tell.send(status.unwrap().success()).unwrap();
+                    };
+                    with_cx(|cx| {
+                        child.on_exit(cx, TOLD.on_value(HERE, ended)).unwrap();
+                        cx.stop();
+                    });
+                    child
+                });
+            });
+            run.unwrap();
+            assert_eq!(told.recv().ok(), expected.then_some(true));
+            let said: String = names.iter().collect();
+            let named = said.contains("has not ended (handler `told` of color 7)");
+            assert_eq!(named, !expected, "{said}");
+        }
+    }
+}
+
+/// Nobody asks for the status of a child whose handle is dropped; and no zombie is left.
+#[test]
+fn a_child_that_is_dropped_is_reaped() {
+    in_task("a_child_that_is_dropped", || async {
+        let child = start(shell("exec sleep 0.03")).await.unwrap();
+        let id = child.id();
+        drop(child);
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            stat.rsplit(')').next()?.trim().chars().next()
+        };
+        let begun = Instant::now();
+        while let Some(state) = state() {
+            assert!(begun.elapsed() < LONG, "in state {state}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+/// A core that is pinned starts it, and it may use what the program may.
+#[test]
+fn a_child_may_use_all_processors() {
+    let allowed = |text: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("Cpus_allowed_list"));
+        line.map(str::to_owned).unwrap()
+    };
+    let ours = allowed(&std::fs::read_to_string("/proc/self/status").unwrap());
+    let all = in_task("a_child_may_use", || async {
+        let (output, stdout) = stdio();
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/status").stdout(stdout);
+        let mut child = start(command).await.unwrap();
+        let text = all_of(output).await;
+        assert!(child.wait().await.unwrap().success());
+        text
+    });
+    for text in all {
+        assert_eq!(allowed(&text), ours);
+        let blocked = text
+            .lines()
+            .find(|line| line.starts_with("SigBlk"))
+            .unwrap();
+        assert!(blocked.ends_with("0000000000000000"), "{blocked}");
+    }
+}
+
+#[test]
+fn streams_that_were_made_elsewhere_are_connections() {
+    let _bound = Bound::new("streams_that_were_made_elsewhere");
+    for backend in backends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = listener.accept().unwrap().0;
+        let (unix, theirs) = UnixStream::pair().unwrap();
+        let clients = std::thread::spawn(move || {
+            let mut tcp = accepted;
+            let mut unix = theirs;
+            for client in [&mut tcp as &mut dyn ReadWrite, &mut unix] {
+                client.write_all(b"ping").unwrap();
+                let mut answer = [0; 4];
+                client.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"PING");
+            }
+        });
+        trait ReadWrite: Read + Write {}
+        impl<T: Read + Write> ReadWrite for T {}
+        async fn answer(stream: Stream) {
+            let mut stream = with_cx(|cx| AsyncStream::new(cx, stream)).unwrap();
+            let mut bytes = [0; 4];
+            stream.read_exact(&mut bytes).await.unwrap();
+            stream.write_all(&bytes.to_ascii_uppercase()).await.unwrap();
+            assert_eq!(stream.read(&mut bytes).await.unwrap(), 0);
+        }
+        let runtime = cores(2)
+            .backend(backend)
+            .exit_when_idle(true)
+            .build()
+            .unwrap();
+        let run = runtime.run(move |cx| {
+            let refused = |cx: &mut Cx, fd: std::os::fd::OwnedFd| {
+                let error = Incoming::adopt(cx, fd).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            };
+            refused(cx, listener.into());
+            refused(cx, std::fs::File::open("/dev/null").unwrap().into());
+            refused(cx, std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into());
+            for incoming in [Incoming::adopt(cx, tcp), Incoming::adopt(cx, unix)] {
+                let stream = incoming.unwrap().open_unique();
+                let color = stream.color();
+                cx.spawn(color, answer(stream));
+            }
+        });
+        run.unwrap();
+        clients.join().unwrap();
+    }
+}
+
+#[test]
+fn a_simulation_starts_nothing() {
+    let _bound = Bound::new("a_simulation_starts_nothing");
+    let mut simulation = cores(2).simulate(1).unwrap();
+    let run = simulation.run(|cx| {
+        let kind = |error: io::Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        kind(process::stdio(cx).unwrap_err());
+        kind(Incoming::adopt(cx, UnixStream::pair().unwrap().0).unwrap_err());
+        cx.spawn(HERE, async move {
+            let error = start(Command::new("true")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            with_cx(|cx| cx.stop());
+        });
+    });
+    assert!(!matches!(
+        run,
+        Err(mely::sim::SimError::Run(RunError::Panicked { .. }))
+    ));
+    run.unwrap();
+}
