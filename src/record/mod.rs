@@ -18,6 +18,9 @@
 //! no more.
 
 #[cfg(feature = "record")]
+#[doc(hidden)]
+pub mod format;
+#[cfg(feature = "record")]
 mod log;
 #[cfg(not(feature = "record"))]
 mod off;
@@ -27,9 +30,9 @@ mod recorder;
 mod time;
 
 #[cfg(feature = "record")]
-pub(crate) use log::Log;
+pub(crate) use format::{Cause, Definition};
 #[cfg(feature = "record")]
-pub(crate) use mely_recording::format::{Cause, Definition};
+pub(crate) use log::Log;
 #[cfg(not(feature = "record"))]
 pub(crate) use off::{Cause, Definition, Log, Recorder};
 #[cfg(feature = "record")]

@@ -1,12 +1,12 @@
 //! The file of a recording, and its limit.
 
+use super::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use super::time::Time;
 #[cfg(feature = "sim")]
 use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::charge::uncharged;
-use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
 use std::fs::{File, FileType};

@@ -16,12 +16,12 @@ use crate::policy::{Policy, Stealing};
 use crate::record::Recorder;
 #[cfg(feature = "record")]
 use crate::record::Setting;
+#[cfg(feature = "record")]
+use crate::record::format::Header;
 use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::topology::{Distance, Topology};
-#[cfg(feature = "record")]
-use mely_recording::format::Header;
 use std::fmt;
 #[cfg(feature = "record")]
 use std::path::PathBuf;

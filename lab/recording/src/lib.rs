@@ -6,11 +6,10 @@
 //! Perfetto opens ([`Recording::timeline`]), and for whoever wants to know what the same events
 //! would do elsewhere: nothing is averaged. The program `mely-recording` prints both.
 //!
-//! mely itself writes by way of [`mod@format`], so that the bytes are said once.
-
-pub mod format;
+//! mely writes by way of [`mod@format`], which is its own, so that the bytes are said once.
 
 mod error;
+mod input;
 mod log;
 mod model;
 mod read;
@@ -29,3 +28,5 @@ pub use crate::summary::{
     CoreSummary, HandlerSummary, PostSummary, PostedBy, Quantiles, StealSummary, Summary,
 };
 pub use crate::timeline::Timeline;
+/// The file, byte by byte.
+pub use mely::recording as format;

@@ -1,7 +1,8 @@
 //! What one log tells, record by record.
 
 use crate::error::Error;
-use crate::format::{Cause, Color, Definition, Fault, Input, LogId, Record};
+use crate::format::{Cause, Color, Definition, LogId, Record};
+use crate::input::{Fault, Input};
 use crate::model::{
     By, ColorId, Event, EventId, Handler, HandlerId, Post, Relation, Sleep, Steal, Stolen, Wake,
     Write,

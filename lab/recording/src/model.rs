@@ -1,7 +1,7 @@
 //! What a recording says, put together: every event with what it was posted by and what it posted.
 
 use crate::format::{Color, End, Header};
-use mely_topology::Distance;
+use mely::topology::Distance;
 use std::ops::Range;
 
 /// A recorded run, or the part of it that fitted into the file.

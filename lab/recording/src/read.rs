@@ -1,7 +1,8 @@
 //! From the bytes of a file to a [`Recording`].
 
 use crate::error::Error;
-use crate::format::{Fault, Input, MAGIC, PAGE_BYTES, Paged};
+use crate::format::{MAGIC, PAGE_BYTES};
+use crate::input::{Fault, Input, Paged};
 use crate::log::{Log, Names};
 use crate::model::Recording;
 use crate::together::put_together;

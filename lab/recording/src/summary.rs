@@ -3,7 +3,7 @@
 use crate::format::Ended;
 use crate::model::{By, HandlerId, Recording, Relation};
 use crate::table::{Table, percent, printable, time};
-use mely_topology::Distance;
+use mely::topology::Distance;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 

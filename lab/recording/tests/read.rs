@@ -50,7 +50,7 @@ fn small() -> Made {
                 define(5, "second"),
                 Record::Steal {
                     victim: 0,
-                    distance: mely_topology::Distance::SharedL3,
+                    distance: mely::topology::Distance::SharedL3,
                     stuck: true,
                     cost_ns: 300,
                     colors: 1,
@@ -236,7 +236,7 @@ fn what_cannot_be_is_told() {
     };
     let steal = |victim, colors| Record::Steal {
         victim,
-        distance: mely_topology::Distance::SharedL1,
+        distance: mely::topology::Distance::SharedL1,
         stuck: false,
         cost_ns: 1,
         colors,

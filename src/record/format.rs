@@ -1,12 +1,18 @@
-//! The file, byte by byte: written by mely, read by [`crate::Recording::read`].
+//! The file of a recording, byte by byte: written here, read by the crate `mely-recording`.
 //!
-//! `docs/recording.md` of the project describes it on a page. In short: a header; then pages, each
+//! `docs/recording.md` describes it on a page. In short: a header; then pages, each
 //! of one log; at last a page that says how the recording ended. A *log* is what one thread wrote:
 //! a core's, or that of threads outside that share what they make events with. Numbers are
 //! little-endian; those of no fixed size are in groups of seven bits, the lowest first, with the
 //! high bit set on all but the last byte (LEB128). Times are ns.
 
-use mely_topology::Distance;
+#![doc(hidden)]
+
+use self::first::{
+    ARRIVAL, BEGIN, COLOR_KIND_SHIFT, DEFINE, FINISH, HOLD, HOLD_OVER, KIND_BITS, OWN, PANICKED,
+    PARK, POST, RARE, REFUSED, RISE, STEAL, STOLEN, TIMED, WAITS, WAKE, WIDE, WROTE,
+};
+use crate::topology::Distance;
 use std::fmt;
 
 /// What a recording begins with.
@@ -26,7 +32,7 @@ pub const CORES_MAX: usize = 512;
 /// Most logs of threads outside.
 pub const OUTSIDE_MAX: usize = 64;
 /// In the place of a log's number: the page that ends the recording.
-const END: u16 = u16::MAX;
+pub const END: u16 = u16::MAX;
 
 /// One of a recording's logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,11 +61,12 @@ impl LogId {
     }
 
     /// Of threads outside: its number among those.
-    pub(crate) const fn as_outside(self) -> usize {
+    pub const fn as_outside(self) -> usize {
         (self.0 as usize).saturating_sub(CORES_MAX)
     }
 
-    fn from_number(number: u16) -> Option<LogId> {
+    /// The log of this number, as in the header of a page.
+    pub fn from_number(number: u16) -> Option<LogId> {
         (usize::from(number) < CORES_MAX + OUTSIDE_MAX).then_some(LogId(number))
     }
 }
@@ -340,33 +347,36 @@ pub enum Record {
     },
 }
 
-// The first byte of a record: its kind in the low three bits, the rest as the kind says.
-const KIND_BITS: u32 = 3;
-const RARE: u8 = 0;
-const BEGIN: u8 = 1;
-const FINISH: u8 = 2;
-const POST: u8 = 3;
-const ARRIVAL: u8 = 4;
-// Of those with a color: its value is eight bytes; the kind of the color.
-const WIDE: u8 = 1 << 3;
-const COLOR_KIND_SHIFT: u32 = 4;
-// Of posts.
-const OWN: u8 = 1 << 6;
-const TIMED: u8 = 1 << 7;
-// Of ends.
-const PANICKED: u8 = 1 << 3;
-const WAITS: u8 = 1 << 4;
-// Of rare ones: which.
-const DEFINE: u8 = 0;
-const REFUSED: u8 = 1;
-const PARK: u8 = 2;
-const RISE: u8 = 3;
-const WAKE: u8 = 4;
-const STEAL: u8 = 5;
-const STOLEN: u8 = 6;
-const HOLD: u8 = 7;
-const HOLD_OVER: u8 = 8;
-const WROTE: u8 = 9;
+/// The first bytes of records: the kind in the low three bits, the rest as the kind says.
+#[allow(missing_docs, reason = "each is a kind or a bit of one")]
+pub mod first {
+    pub const KIND_BITS: u32 = 3;
+    pub const RARE: u8 = 0;
+    pub const BEGIN: u8 = 1;
+    pub const FINISH: u8 = 2;
+    pub const POST: u8 = 3;
+    pub const ARRIVAL: u8 = 4;
+    // Of those with a color: its value is eight bytes; the kind of the color.
+    pub const WIDE: u8 = 1 << 3;
+    pub const COLOR_KIND_SHIFT: u32 = 4;
+    // Of posts.
+    pub const OWN: u8 = 1 << 6;
+    pub const TIMED: u8 = 1 << 7;
+    // Of ends.
+    pub const PANICKED: u8 = 1 << 3;
+    pub const WAITS: u8 = 1 << 4;
+    // Of rare ones: which.
+    pub const DEFINE: u8 = 0;
+    pub const REFUSED: u8 = 1;
+    pub const PARK: u8 = 2;
+    pub const RISE: u8 = 3;
+    pub const WAKE: u8 = 4;
+    pub const STEAL: u8 = 5;
+    pub const STOLEN: u8 = 6;
+    pub const HOLD: u8 = 7;
+    pub const HOLD_OVER: u8 = 8;
+    pub const WROTE: u8 = 9;
+}
 
 /// Values of colors from here on are written as eight bytes.
 const WIDE_FROM: u64 = 1 << 49;
@@ -655,296 +665,5 @@ impl End {
         let mut bytes = page_header(fields.len(), END, self.at_ns).to_vec();
         bytes.append(&mut fields);
         bytes
-    }
-}
-
-/// What a page is.
-#[derive(Debug)]
-pub(crate) enum Paged<'a> {
-    /// Of a log: its records, and since when the first gap is.
-    Log(LogId, u64, Input<'a>),
-    End(End),
-}
-
-/// Why a file is not what it should be, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It ends in the middle.
-    Short,
-    Not(&'static str),
-}
-
-/// Bytes that are read one after the other.
-#[derive(Clone, Debug)]
-pub(crate) struct Input<'a> {
-    rest: &'a [u8],
-    /// Bytes of the file before these.
-    pub(crate) at: usize,
-}
-
-type Read<T> = Result<T, Fault>;
-
-impl<'a> Input<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Input<'a> {
-        Input { rest: bytes, at: 0 }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    fn take(&mut self, len: usize) -> Read<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(len).ok_or(Fault::Short)?;
-        self.rest = rest;
-        self.at += len;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
-        let taken = self.take(N)?;
-        Ok(taken.try_into().expect("as many as asked for"))
-    }
-
-    fn byte(&mut self) -> Read<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn number(&mut self) -> Read<u64> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                break;
-            }
-            number |= bits << shift;
-            if byte < 1 << 7 {
-                return Ok(number);
-            }
-        }
-        Err(Fault::Not("a number has more than 64 bits"))
-    }
-
-    fn small(&mut self) -> Read<u32> {
-        let number = self.number()?;
-        u32::try_from(number).map_err(|_| Fault::Not("a profile's number has more than 32 bits"))
-    }
-
-    fn yes_or_no(&mut self) -> Read<bool> {
-        match self.byte()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Fault::Not("what is yes or no is neither 0 nor 1")),
-        }
-    }
-
-    fn text(&mut self) -> Read<String> {
-        let len = self.number()?;
-        if len > NAME_BYTES_MAX as u64 {
-            return Err(Fault::Not("a name is longer than 1000 bytes"));
-        }
-        let bytes = self.take(len as usize)?;
-        let text = std::str::from_utf8(bytes);
-        Ok(text.map_err(|_| Fault::Not("a name is not UTF-8"))?.into())
-    }
-
-    fn color(&mut self, first: u8) -> Read<Color> {
-        let kind = ColorKind::new(u32::from(first >> COLOR_KIND_SHIFT) & 3);
-        let kind = kind.ok_or(Fault::Not("a color is of an undefined kind"))?;
-        let value = if first & WIDE != 0 {
-            u64::from_le_bytes(self.array()?)
-        } else {
-            self.number()?
-        };
-        Ok(Color { kind, value })
-    }
-
-    /// What a file begins with. `Ok(Err(version))`: it is another version's.
-    pub(crate) fn header(&mut self) -> Read<Result<Header, u32>> {
-        if self.array::<8>()? != MAGIC {
-            return Err(Fault::Not("it does not begin with `mely-rec`"));
-        }
-        let version = u32::from_le_bytes(self.array()?);
-        if version != VERSION {
-            return Ok(Err(version));
-        }
-        let len = u32::from_le_bytes(self.array()?) as usize;
-        let at = self.at;
-        let mut fields = Input {
-            rest: self.take(len)?,
-            at,
-        };
-        let header = fields.header_fields().map_err(|fault| match fault {
-            Fault::Short => Fault::Not("its header is shorter than its fields"),
-            fault => fault,
-        })?;
-        if !fields.is_empty() {
-            return Err(Fault::Not("its header is longer than its fields"));
-        }
-        Ok(Ok(header))
-    }
-
-    fn header_fields(&mut self) -> Read<Header> {
-        let cores = self.number()?;
-        if cores == 0 || cores > CORES_MAX as u64 {
-            return Err(Fault::Not("its cores are not from 1 to 512"));
-        }
-        Ok(Header {
-            cores: cores as usize,
-            simulated: match self.number()? {
-                0 => false,
-                1 => true,
-                _ => return Err(Fault::Not("what is yes or no is neither 0 nor 1")),
-            },
-            began_unix_s: self.number()?,
-            bytes_max: self.number()?,
-            wake_cost_ns: self.number()?,
-            batch: self.small()?,
-            stealing: self.text()?,
-        })
-    }
-
-    pub(crate) fn page(&mut self) -> Read<Paged<'a>> {
-        let len = u32::from_le_bytes(self.array()?) as usize;
-        let log = u16::from_le_bytes(self.array()?);
-        if self.array::<2>()? != [0; 2] {
-            return Err(Fault::Not("a page's header has other than zeros between"));
-        }
-        let from_ns = u64::from_le_bytes(self.array()?);
-        if len > PAGE_BYTES {
-            return Err(Fault::Not("a page is longer than 32 KiB"));
-        }
-        let at = self.at;
-        let mut records = Input {
-            rest: self.take(len)?,
-            at,
-        };
-        if log == END {
-            let end = records.end(from_ns).map_err(|fault| match fault {
-                Fault::Short => Fault::Not("the last page is shorter than its fields"),
-                fault => fault,
-            })?;
-            return Ok(Paged::End(end));
-        }
-        let log = LogId::from_number(log).ok_or(Fault::Not("a page is of no log"))?;
-        Ok(Paged::Log(log, from_ns, records))
-    }
-
-    fn end(&mut self, at_ns: u64) -> Read<End> {
-        let why = match self.byte()? {
-            0 => Ended::WithTheRun,
-            1 => Ended::AtTheLimit,
-            _ => return Err(Fault::Not("it has ended for an undefined reason")),
-        };
-        Ok(End {
-            why,
-            at_ns,
-            pages: self.number()?,
-            cores_left: self.number()?,
-        })
-    }
-
-    /// The next record of a page. (A record lies in one page.)
-    pub(crate) fn record(&mut self) -> Read<Record> {
-        self.any_record().map_err(|fault| match fault {
-            Fault::Short => Fault::Not("a page ends inside a record"),
-            fault => fault,
-        })
-    }
-
-    fn any_record(&mut self) -> Read<Record> {
-        let first = self.byte()?;
-        match first & ((1 << KIND_BITS) - 1) {
-            RARE => self.rare(first >> KIND_BITS),
-            BEGIN => Ok(Record::Begin {
-                profile: self.small()?,
-                cause: Cause(u16::from_le_bytes(self.array()?)),
-                color: self.color(first)?,
-                gap_ns: self.number()?,
-            }),
-            FINISH => Ok(Record::End {
-                took_ns: self.number()?,
-                panicked: first & PANICKED != 0,
-                waits: first & WAITS != 0,
-            }),
-            POST => Ok(Record::Post {
-                profile: self.small()?,
-                color: if first & OWN != 0 {
-                    None
-                } else {
-                    Some(self.color(first)?)
-                },
-                after_ns: if first & TIMED != 0 {
-                    Some(self.number()?)
-                } else {
-                    None
-                },
-            }),
-            ARRIVAL => Ok(Record::Arrival {
-                profile: self.small()?,
-                color: self.color(first)?,
-                gap_ns: self.number()?,
-            }),
-            _ => Err(Fault::Not("a record is of an undefined kind")),
-        }
-    }
-
-    fn rare(&mut self, which: u8) -> Read<Record> {
-        Ok(match which {
-            DEFINE => Record::Define {
-                profile: self.small()?,
-                definition: Definition {
-                    is_handler: self.yes_or_no()?,
-                    time_ns: self.number()?,
-                    penalty: self.number()?,
-                    working_set_bytes: self.number()?.checked_sub(1),
-                    name: self.text()?,
-                },
-            },
-            REFUSED => Record::Refused,
-            PARK => Record::Park {
-                gap_ns: self.number()?,
-            },
-            RISE => Record::Rise {
-                gap_ns: self.number()?,
-            },
-            WAKE => Record::Wake {
-                core: self.number()?,
-                gap_ns: self.number()?,
-            },
-            STEAL => Record::Steal {
-                victim: self.number()?,
-                distance: *Distance::ALL
-                    .get(usize::from(self.byte()?))
-                    .ok_or(Fault::Not("a steal is over an undefined distance"))?,
-                stuck: self.yes_or_no()?,
-                cost_ns: self.number()?,
-                colors: self.number()?,
-                gap_ns: self.number()?,
-            },
-            STOLEN => {
-                let first = self.byte()?;
-                Record::Stolen {
-                    color: self.color(first)?,
-                    profile: self.small()?,
-                    events: self.number()?,
-                    left_ns: self.number()?,
-                }
-            }
-            HOLD => Record::Hold {
-                id: self.number()?,
-                shared: self.yes_or_no()?,
-                gap_ns: self.number()?,
-            },
-            HOLD_OVER => Record::HoldOver {
-                id: self.number()?,
-                gap_ns: self.number()?,
-            },
-            WROTE => Record::Wrote {
-                took_ns: self.number()?,
-                gap_ns: self.number()?,
-            },
-            _ => return Err(Fault::Not("a record is of an undefined kind")),
-        })
     }
 }
