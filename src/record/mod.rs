@@ -33,12 +33,16 @@ mod time;
 pub(crate) use format::{Cause, Definition};
 #[cfg(feature = "record")]
 pub(crate) use log::Log;
+#[cfg(all(not(feature = "record"), feature = "sim"))]
+pub(crate) use off::Time;
 #[cfg(not(feature = "record"))]
 pub(crate) use off::{Cause, Definition, Log, Recorder};
 #[cfg(feature = "record")]
 pub(crate) use recorder::{Recorder, Setting};
 #[cfg(feature = "record")]
 pub use recorder::{RecordingState, RecordingStats};
+#[cfg(all(feature = "record", feature = "sim"))]
+pub(crate) use time::Time;
 
 use crate::Color;
 

@@ -161,6 +161,7 @@ impl Mely {
         world: &'static World,
         cores: usize,
     ) -> Result<Extras, String> {
+        use mely_hardware::SimulateOn;
         let setup = crate::simulated::setup();
         // SAFETY: no workload lends anything by a thread-local variable.
         let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };

@@ -12,6 +12,7 @@ use mely::Post;
 use mely::runtime::Stealing;
 use mely::sim;
 use mely::{Color, Cx, Poster, Runtime};
+use mely_hardware::SimulateOn;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,9 +1,9 @@
 //! mely on 16, 64 and 128 cores: what it does, and which lines cost most.
 
 use super::{Setup, costly, once};
-use mely::sim::{self, machine::Report};
+use mely::sim;
 use mely::{Color, Cx, Runtime};
-use mely_hardware::charge;
+use mely_hardware::{Report, SimulateOn, charge};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

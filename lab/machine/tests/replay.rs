@@ -5,9 +5,9 @@
 mod support;
 
 use mely::runtime::{OnPanic, Stealing};
-use mely::sim::{self, Outside};
+use mely::sim;
 use mely::{Callback, Color, Cx, Handler, Runtime};
-use mely_hardware::{Key, Machine, Place, charge};
+use mely_hardware::{Key, Machine, Outside, Place, SimulateOn, charge};
 use mely_machine::replay::{Answer, Load, Outcome, Question, answer};
 use mely_recording::format::{Cause, LogId, Record};
 use mely_recording::{By, Recording};

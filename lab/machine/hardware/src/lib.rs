@@ -1,10 +1,14 @@
 //! A machine made of numbers: code runs on its virtual cores, and time follows from what each access
 //! to memory, each lock and each wake-up costs there.
 //!
-//! loom runs the code that ships under every order; this runs it under a clock. A program imports
-//! its atomics, cells and locks from one place, and in a build of its own that place has those of
+//! loom runs the code that ships under every order; this runs it under a clock. mely imports its
+//! atomics, cells and locks from one place, and with its feature `machine` that place has those of
 //! [`sync`], which are std's with a charge. What has no type of its own is charged by [`charge`].
-//! Outside of a [`run`] all of it is std's.
+//! Both are mely's: during a [`run`] they tell this crate by a hook. Outside of a run all of it is
+//! std's.
+//!
+//! Without the feature `simulate` there are descriptions of machines only ([`Machine`]): what
+//! measures one runs the scheduler that ships.
 //!
 //! # What is modeled
 //!
@@ -31,26 +35,46 @@
 //! translation of addresses; bandwidth of memory and of interconnects; hyper-threads that slow each
 //! other down; frequency; the kernel's scheduler; other programs.
 
+#[cfg(feature = "simulate")]
 mod chance;
+#[cfg(feature = "simulate")]
 mod costs;
 mod file;
+#[cfg(feature = "simulate")]
+mod hook;
 mod machine;
+#[cfg(feature = "simulate")]
 mod memory;
+#[cfg(feature = "simulate")]
 mod names;
+#[cfg(feature = "simulate")]
+mod on_machine;
+#[cfg(feature = "simulate")]
 mod report;
+#[cfg(feature = "simulate")]
 mod rows;
+#[cfg(feature = "simulate")]
 mod run;
+#[cfg(feature = "simulate")]
 mod turns;
+#[cfg(feature = "simulate")]
 mod waiters;
+#[cfg(feature = "simulate")]
 mod window;
+#[cfg(feature = "simulate")]
 mod world;
 
+#[cfg(feature = "simulate")]
 pub mod charge;
-pub mod sync;
 
 pub use machine::{
     CACHE_BYTES_MAX, CORES_MAX, Key, LONG_SLEEP_NS, Machine, MachineError, NS_MAX, Number, Place,
     SHORT_SLEEP_NS,
 };
-pub use report::{CoreUse, LineCost, Report};
-pub use run::{Body, Options, Stopped, Tick, begin, is_charged, run};
+#[cfg(feature = "simulate")]
+pub use {
+    mely::sim::machine::{Outside, charge::is_charged, sync},
+    on_machine::{OnMachine, SimulateOn, Unfinished},
+    report::{CoreUse, LineCost, Report},
+    run::{Body, Options, Stopped, Tick, begin, run},
+};

@@ -5,11 +5,13 @@
 //! held across what is charged.
 
 use crate::costs::{Ps, ps};
+use crate::hook::ThisThread;
 use crate::machine::Machine;
 use crate::report::Report;
 use crate::world::{Flow, OUTSIDE, Status, World};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use mely::sim::machine::charge::{Hook, install};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
@@ -18,11 +20,8 @@ const STACK_BYTES: usize = 2 << 20;
 /// Ticks in a row after which nobody can go on, before that is called the end.
 const TICKS_IN_VAIN_MAX: u32 = 8;
 
-/// What a virtual core runs.
-pub type Body = Box<dyn FnOnce()>;
-
-/// What is called between cores, with the time in ns.
-pub type Tick = Box<dyn FnMut(u64)>;
+/// What a virtual core runs, and what is called between cores, with the time in ns.
+pub use mely::sim::machine::{Body, Tick};
 
 /// How to run.
 pub struct Options {
@@ -108,7 +107,7 @@ std::thread_local! {
     /// Bodies that are to begin on cores that run none.
     static BEGINNING: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) };
     /// Whether accesses of this thread are charged.
-    static CHARGES: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static CHARGES: Cell<bool> = const { Cell::new(false) };
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
     static AROUND: Cell<fn(&dyn Fn())> = const { Cell::new(leave_bare) };
     static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) };
@@ -116,12 +115,6 @@ std::thread_local! {
 
 fn leave_bare(leave: &dyn Fn()) {
     leave();
-}
-
-/// Whether this thread is on a virtual core, and what it does is charged.
-#[inline(always)]
-pub fn is_charged() -> bool {
-    CHARGES.get()
 }
 
 /// Calls `f` with the world, if this thread is on a virtual core; and does what follows.
@@ -172,19 +165,6 @@ pub(crate) fn look<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
     WORLD.with_borrow_mut(|world| world.as_deref_mut().map(f))
 }
 
-/// Calls `f`, in which nothing is charged. What is written or released in there is seen by who
-/// looks later, and told to nobody who waits.
-pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CHARGES.set(self.0);
-        }
-    }
-    let _restore = Restore(CHARGES.replace(false));
-    f()
-}
-
 /// Begins a body on the next core of the machine that none runs on, or else on a *visitor*: a core
 /// beside the last one, with caches of its own, as a thread of another part of the program that
 /// seldom runs. From now on the run ends when it has returned, too.
@@ -204,7 +184,10 @@ struct VirtualCore {
 }
 
 /// Clears what the thread has of a run, whichever way that ends.
-struct Cleanup;
+struct Cleanup {
+    /// Who was told before.
+    hook: Option<&'static dyn Hook>,
+}
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
@@ -213,6 +196,8 @@ impl Drop for Cleanup {
         AROUND.set(leave_bare);
         WORLD.set(None);
         BEGINNING.take();
+        // SAFETY: as before the run.
+        unsafe { install(self.hook) };
     }
 }
 
@@ -266,7 +251,10 @@ pub unsafe fn run(
         bodies.len()
     );
     assert!(look(|_| ()).is_none(), "a run inside of a run");
-    let _cleanup = Cleanup;
+    // SAFETY: a core is left inside `options.around` only, and the caller has promised that the
+    // bodies are sound though others go on then. `ThisThread::unlock` releases once.
+    let hook = unsafe { install(Some(&ThisThread)) };
+    let _cleanup = Cleanup { hook };
     let mut world = World::new(machine, &options);
     world.begin(bodies.len());
     WORLD.set(Some(Box::new(world)));

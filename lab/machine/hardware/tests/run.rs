@@ -294,7 +294,8 @@ fn what_does_not_end_is_given_up_with_what_each_waits_for() {
         body(move || {
             charge::name(&*held, "held", 3);
             held.load(SeqCst);
-            held.wait_for_unlock();
+            let is_free = || charge::uncharged(|| !held.load(Relaxed));
+            charge::wait_for_lock(&*held, false, is_free);
         }),
         body(|| charge::sleep(None)),
     ];

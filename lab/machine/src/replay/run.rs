@@ -4,9 +4,9 @@ use super::Load;
 use super::figures::{Figures, Times};
 use super::program::{Event, Program};
 use mely::runtime::Stealing;
-use mely::sim::{self, Outside, SimError};
+use mely::sim;
 use mely::{Callback, Cx, Poster, Runtime};
-use mely_hardware::{LineCost, Machine, Report, charge};
+use mely_hardware::{LineCost, Machine, Outside, Report, SimulateOn, Unfinished, charge};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -149,9 +149,9 @@ pub(super) fn once(program: &Arc<Program>, setup: &Setup) -> Result<Outcome, Str
 }
 
 /// In one sentence.
-fn given_up(error: &SimError, left: usize) -> String {
+fn given_up(error: &Unfinished, left: usize) -> String {
     let mut text = error.to_string();
-    if matches!(error, SimError::Stopped(_)) {
+    if matches!(error, Unfinished::Stopped(_)) {
         let _ = write!(text, "; {left} events had not run (`--give-up-after`)");
     }
     text

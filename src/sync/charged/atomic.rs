@@ -1,6 +1,8 @@
 //! std's atomics, with a charge on a virtual core.
 
-use crate::charge;
+#![doc(hidden)]
+
+use super::charge;
 use std::fmt;
 use std::sync::atomic as std_atomic;
 
@@ -150,16 +152,3 @@ fetches!(AtomicU16, u16, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicU32, u32, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicU64, u64, fetch_or fetch_and fetch_add fetch_sub fetch_max);
 fetches!(AtomicUsize, usize, fetch_or fetch_and fetch_add fetch_sub fetch_max);
-
-impl AtomicBool {
-    /// Stores false, as whoever holds a lock that this is.
-    pub fn unlock(&self, order: Ordering) {
-        charge::unlock(self, || self.0.store(false, order));
-    }
-
-    /// Waits while the lock that this is is held, or until its line was taken. Returns false
-    /// elsewhere than on a virtual core.
-    pub fn wait_for_unlock(&self) -> bool {
-        charge::wait_for_lock(self, false, || !self.0.load(Ordering::Relaxed))
-    }
-}

@@ -3,33 +3,18 @@
 //! A core takes what is due when it looks at its event source, as it takes what a network brought.
 //! The queues are the world's and not the machine's, so nothing here takes virtual time.
 
+#![doc(hidden)]
+
+use super::charge::{self, uncharged};
 use crate::host::inner::Inner;
 use crate::sched::core::Core;
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Cx};
-use mely_hardware::charge::{self, uncharged};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 
-/// Posts to cores of a run on a described machine, from outside of it; see
-/// [`OnMachine::outside`](crate::sim::OnMachine::outside). Clones are the same world.
-///
-/// ```
-/// use mely::sim::{self, machine::Machine};
-/// use mely::{Callback, Color, Runtime};
-/// use std::time::Duration;
-///
-/// let machine = Machine::shipped("epyc-2x64").expect("it comes with the crate");
-/// let builder = Runtime::builder().cores(2);
-/// // SAFETY: the handlers have no thread-local variables.
-/// let run = unsafe { builder.simulate_on(&machine, 7)? };
-/// let outside = run.outside();
-/// // To core 1, after a millisecond of the run.
-/// outside.post_at(1, 1_000_000, |_now_ns| Callback::anonymous(Color::from(5), |cx| cx.stop()));
-/// assert!((1e6..1.1e6).contains(&run.run(|_cx| ())?.all_ns));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// Posts to cores of a run on a simulated machine, from outside of it. Clones are the same world.
 #[derive(Clone)]
 pub struct Outside(Arc<World>);
 

@@ -2,13 +2,18 @@
 //!
 //! They are laid out as std's are, so that what shares a line shares it here. Lock guards are types
 //! of their own.
+//!
+//! For the crates of this repository that simulate machines: a build that has the feature `machine`
+//! is slower on threads, and no other has these.
 
-use crate::charge;
+#![doc(hidden)]
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 pub mod atomic;
+pub mod charge;
 
 /// As std's. On a virtual core, who waits does so in virtual time, asleep.
 #[derive(Default)]
@@ -57,7 +62,7 @@ impl<T: ?Sized> Mutex<T> {
                     break;
                 }
             }
-            if !crate::run::is_charged() {
+            if !charge::is_charged() {
                 let locked = self.0.lock().map(|guard| self.guard(guard));
                 return locked.map_err(|error| PoisonError::new(self.guard(error.into_inner())));
             }
@@ -243,12 +248,6 @@ impl Condvar {
 /// As std's: a clone and a drop are read-modify-writes of the count.
 pub struct Arc<T: ?Sized>(Option<std::sync::Arc<T>>);
 
-/// Where the count of a value is: before it.
-pub(crate) fn count_of<T: ?Sized>(value: *const T, align: usize) -> *const u8 {
-    let counts_bytes = 2 * size_of::<usize>();
-    value.cast::<u8>().wrapping_sub(align.max(counts_bytes))
-}
-
 impl<T> Arc<T> {
     /// As std's.
     pub fn new(value: T) -> Arc<T> {
@@ -286,10 +285,7 @@ impl<T: ?Sized> Arc<T> {
 
     fn charge(&self) {
         if let Some(inner) = &self.0 {
-            charge::rmw(count_of(
-                std::sync::Arc::as_ptr(inner),
-                align_of_val(&**inner),
-            ));
+            charge::count(&**inner);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Runs on machines nobody owns: what is charged, and that it is the same each time.
 
 use mely::runtime::{BuildError, Stealing};
-use mely::sim::machine::sync::atomic::AtomicU8;
-use mely::sim::machine::{Key, Machine, Report, charge};
-use mely::sim::{self, OnMachine, SimError};
+use mely::sim;
 use mely::{Builder, Callback, Color, Colored, Cx, Handler, Runtime};
+use mely_hardware::sync::atomic::AtomicU8;
+use mely_hardware::{Key, Machine, OnMachine, Report, SimulateOn, Unfinished, charge};
 use mely_recording::Recording;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -272,7 +272,7 @@ fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
     }
     let mut run = builder(4).on_machine(&epyc(), 12).unwrap();
     run.set_time_max(Duration::from_millis(2));
-    let Err(SimError::Stopped(stopped)) = run.run(|cx| again(cx, 1)) else {
+    let Err(Unfinished::Stopped(stopped)) = run.run(|cx| again(cx, 1)) else {
         panic!("it never ends");
     };
     assert!(!stopped.stalled && (2_000_000..2_100_000).contains(&stopped.at_ns));
@@ -283,7 +283,7 @@ fn a_livelock_is_given_up_with_the_cores_and_the_seed() {
 #[test]
 fn nothing_to_do_and_nobody_who_ends_it_is_told() {
     let run = Runtime::builder().cores(2).on_machine(&epyc(), 1).unwrap();
-    let Err(SimError::Stopped(stopped)) = run.run(|_cx| ()) else {
+    let Err(Unfinished::Stopped(stopped)) = run.run(|_cx| ()) else {
         panic!("nobody stops it");
     };
     assert!(stopped.stalled);
@@ -304,7 +304,7 @@ fn a_machine_has_as_many_cores_as_it_has() {
 fn a_panic_ends_the_run_with_the_handlers_name() {
     let run = builder(2).on_machine(&epyc(), 1).unwrap();
     let result = run.run(|cx| cx.post(Color::from(1), |_cx| panic!("a handler's")));
-    assert!(matches!(result, Err(SimError::Run(_))), "{result:?}");
+    assert!(matches!(result, Err(Unfinished::Run(_))), "{result:?}");
     // The thread is free for more.
     assert!(hops(2, 1).ns > 0.0);
 }
