@@ -166,6 +166,7 @@ impl Machine {
     }
 
     /// Whether it has this number, of this amount.
+    #[cfg(feature = "simulate")]
     pub(crate) fn has(&self, key: Key, amount: f64) -> bool {
         let number = self.numbers.get(&key);
         number.is_some_and(|number| number.amount == amount)

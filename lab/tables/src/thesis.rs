@@ -2,7 +2,7 @@
 //! nanoseconds, by the reconstruction's own choice of callbacks but without threads, so exact on
 //! any machine.
 
-use crate::schedulers::libasync::mp::schedule_units;
+use crate::libasync::mp::schedule_units;
 
 /// As in `--table`.
 pub const TABLE: &str = "thesis-priority";

@@ -5,11 +5,14 @@ pub mod response;
 pub mod scale;
 pub mod validation;
 
-use crate::costs::Costs;
-use crate::run::Which;
-use crate::schedulers::{self, Steals};
-use crate::{rows, shape::Shape};
-use mely_hardware::{Body, Machine, Options, Report, charge};
+use mely::topology::Topology;
+use mely::{Builder, Poster};
+use mely_bench::costs::Costs;
+use mely_bench::run::Which;
+use mely_bench::schedulers::{self, Steals};
+use mely_bench::simulated::{Simulator, install};
+use mely_bench::{Workload, World, rows, shape::Shape};
+use mely_hardware::{Body, Machine, Options, Report, SimulateOn, charge};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -38,12 +41,8 @@ thread_local! {
 
 /// From now on runs of this thread are simulated so, or no longer.
 pub fn set(setup: Option<Setup>) {
+    install(setup.is_some().then_some(&ThisSetup));
     SETUP.set(setup);
-}
-
-/// Whether runs of this thread are simulated.
-pub fn is_set() -> bool {
-    SETUP.with_borrow(Option::is_some)
 }
 
 /// How they are.
@@ -60,42 +59,74 @@ pub fn take_report() -> Option<Report> {
 }
 
 /// What a run came to.
-pub(crate) fn keep_report(report: Report) {
+fn keep_report(report: Report) {
     REPORT.set(Some(report));
 }
 
-/// What a handler computes takes as long as the setup says.
-pub(crate) fn compute(which: fn(&Costs) -> f64) {
-    if mely_hardware::is_charged() {
-        let ns = SETUP.with_borrow(|setup| setup.as_ref().map_or(0.0, |setup| which(&setup.costs)));
-        charge::work(ns);
-    }
-}
+/// Runs what is set.
+struct ThisSetup;
 
-/// Runs `body` for each core, by its number, on the first cores of the machine; `name` names lines.
-pub(crate) fn run(
-    cores: usize,
-    name: impl FnOnce() + 'static,
-    body: impl Fn(usize) + Clone + 'static,
-) -> Result<(), String> {
-    let setup = setup();
-    let machine = setup
-        .machine
-        .take(cores)
-        .map_err(|error| error.to_string())?;
-    let bodies = (0..cores).map(|core| {
-        let body = body.clone();
-        Box::new(move || body(core)) as Body
-    });
-    let mut options = Options::new(setup.seed);
-    options.ns_max = setup.ns_max;
-    options.ahead_ns = setup.ahead_ns;
-    options.setup = Box::new(name);
-    // SAFETY: no scheduler and no workload lends a reference by a thread-local variable: the numbers
-    // of workers in there are copied.
-    let report = unsafe { mely_hardware::run(&machine, options, bodies.collect()) };
-    keep_report(report.map_err(|stopped| stopped.to_string())?);
-    Ok(())
+impl Simulator for ThisSetup {
+    fn topology(&self, cores: usize) -> Result<Topology, String> {
+        let machine = setup().machine.take(cores);
+        let machine = machine.map_err(|error| error.to_string())?;
+        Ok(machine.topology().clone())
+    }
+
+    fn run(&self, name: Body, bodies: Vec<Body>) -> Result<(), String> {
+        let setup = setup();
+        let machine = setup.machine.take(bodies.len());
+        let machine = machine.map_err(|error| error.to_string())?;
+        let mut options = Options::new(setup.seed);
+        options.ns_max = setup.ns_max;
+        options.ahead_ns = setup.ahead_ns;
+        options.setup = name;
+        // SAFETY: no scheduler and no workload lends a reference by a thread-local variable: the
+        // numbers of workers in there are copied.
+        let report = unsafe { mely_hardware::run(&machine, options, bodies) };
+        keep_report(report.map_err(|stopped| stopped.to_string())?);
+        Ok(())
+    }
+
+    fn run_mely(
+        &self,
+        builder: Builder,
+        workload: Workload,
+        world: &'static World,
+        cores: usize,
+    ) -> Result<Poster, String> {
+        let setup = setup();
+        // SAFETY: no workload lends anything by a thread-local variable.
+        let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };
+        let mut run = run.map_err(|error| error.to_string())?;
+        run.set_time_max(Duration::from_secs(60));
+        if let Some(ns) = setup.ahead_ns {
+            run.set_ahead_ns(ns);
+        }
+        let observer = run.poster();
+        let report = run.run(move |cx| workload.start_all(cx, world, cores));
+        keep_report(report.map_err(|error| error.to_string())?);
+        Ok(observer)
+    }
+
+    fn compute(&self, which: fn(&Costs) -> f64) {
+        if mely_hardware::is_charged() {
+            let its = |setup: &Option<Setup>| setup.as_ref().map(|setup| which(&setup.costs));
+            charge::work(SETUP.with_borrow(its).unwrap_or(0.0));
+        }
+    }
+
+    fn begin(&self, body: Body) {
+        mely_hardware::begin(body);
+    }
+
+    fn count(&self, from_here: bool) {
+        if from_here {
+            charge::count_from_here();
+        } else {
+            charge::count_to_here();
+        }
+    }
 }
 
 /// What a simulated run came to.

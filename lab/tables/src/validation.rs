@@ -6,7 +6,7 @@
 /// What is compared of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
-    /// As in [`crate::workloads::TABLES`].
+    /// As in [`mely_bench::workloads::TABLES`].
     pub table: &'static str,
     /// Events of a run.
     pub events: u64,
@@ -141,9 +141,9 @@ impl Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Which;
-    use crate::shape::Shape;
-    use crate::{rows, schedulers};
+    use mely_bench::run::Which;
+    use mely_bench::shape::Shape;
+    use mely_bench::{rows, schedulers};
 
     #[test]
     fn figures_are_read_as_they_were_written() {

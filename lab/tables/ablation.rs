@@ -1,12 +1,12 @@
 //! What each rule of the scheduler is worth: the same runs without one group of rules after the
 //! other, interleaved, and with all of them twice as a control.
 //!
-//! `cargo bench -p mely-bench --features ablation --bench ablation -- [--rules A,B] [--rows A,B]
+//! `cargo bench -p mely-tables --features ablation --bench ablation -- [--rules A,B] [--rows A,B]
 //! [--rounds N] [--file F]`. Each run is a line of F, and what is in F already is not run again.
 
 use mely_bench::measure::{Plan, Spread};
 use mely_bench::response::load::ROWS;
-use mely_bench::response::{Bench, table};
+use mely_bench::response::{Bench, respond, table};
 use mely_bench::rows::{self, Row};
 use mely_bench::run::{self, Run, Which};
 use mely_bench::shape::Shape;
@@ -118,7 +118,7 @@ fn figures(subject: &Subject, events: u64, plan: Plan, round: usize) -> Result<V
         }
         Subject::Response(row) => {
             let bench = Bench {
-                respond: PathBuf::from(env!("CARGO_BIN_EXE_respond")),
+                respond: this()?,
                 cores: machine::cores().min(2),
             };
             let outcome = table::run(&bench, row, "mely", REQUESTS, 1 + round as u64)?;
@@ -126,6 +126,11 @@ fn figures(subject: &Subject, events: u64, plan: Plan, round: usize) -> Result<V
             Ok(vec![mean, p99, outcome.cpu_ratio()])
         }
     }
+}
+
+/// This program, which is the servers' too: they are without the same rules.
+fn this() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| error.to_string())
 }
 
 /// The median latency, or the time of an event.
@@ -283,6 +288,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
         [first, rest @ ..] if first == run::ARGUMENT => run::child(rest),
+        // A server of its own, or one run of posts.
+        [first, ..] if !first.starts_with("--") => respond(&arguments),
         _ => options().and_then(|options| measure_all(&options)),
     };
     match result {

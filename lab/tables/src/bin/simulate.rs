@@ -1,14 +1,14 @@
 //! The workloads on the virtual cores of machines that files describe.
 //!
 //! ```text
-//! cargo run --release -p mely-bench --features machine --bin simulate -- --help
+//! cargo run --release -p mely-tables --features machine --bin simulate -- --help
 //! ```
 
 use mely_bench::costs::Costs;
-use mely_bench::schedulers::libasync::open::Open;
-use mely_bench::simulated::{self, Outcome, Setup, paper, response, scale, validation};
-use mely_bench::validation::Figure;
 use mely_hardware::{Machine, Report};
+use mely_tables::libasync::open::Open;
+use mely_tables::simulated::{self, Outcome, Setup, paper, response, scale, validation};
+use mely_tables::validation::Figure;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -38,6 +38,7 @@ Options:
 ";
 
 fn main() -> ExitCode {
+    mely_tables::add_published();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match command(&arguments) {
         Ok(text) => {

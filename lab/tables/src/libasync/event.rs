@@ -7,8 +7,8 @@
 //! posts go one way.
 
 use super::{Queues, Worker};
-use crate::sync::{Mutex, MutexGuard, charge};
 use intrusive_collections::{LinkedListLink, intrusive_adapter};
+use mely_bench::sync::{Mutex, MutexGuard, charge};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::sync::Arc;
 

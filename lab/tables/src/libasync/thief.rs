@@ -3,8 +3,8 @@
 
 use super::open::Open;
 use super::queue::{Lock, Locked};
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{SpinMutexGuard, charge};
+use mely_bench::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use mely_bench::sync::{SpinMutexGuard, charge};
 use std::cmp::Reverse;
 
 /// The core of a color that is between two.

@@ -14,18 +14,18 @@
 //! takes the place of I/O callbacks.
 
 mod event;
-pub(super) mod mely_2010;
+pub mod mely_2010;
 pub mod mp;
 pub mod open;
 mod queue;
-pub(super) mod smp;
+pub mod smp;
 mod thief;
 
-use super::{Extras, Steals};
-use crate::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use crate::sync::{self, Mutex, charge};
-use crate::{Context, Note, Outside, Workload, World};
 use event::{Depot, Event, Pool};
+use mely_bench::schedulers::{Extras, Scheduler, Steals};
+use mely_bench::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use mely_bench::sync::{self, Mutex, charge};
+use mely_bench::{Context, Note, Outside, Workload, World};
 use queue::Kind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,4 +206,29 @@ fn run<Q: Queues>(
 fn stopping(flag: &AtomicBool) -> bool {
     // Pairs with `Runtime::stop`.
     flag.load(Acquire)
+}
+
+fn mp(recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(mp::LibasyncMp { recycles })
+}
+
+fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
+    Box::new(smp::LibasyncSmp { stealing, recycles })
+}
+
+/// Those that run beside mely in every table that they can run.
+pub(crate) fn beside() -> Vec<Box<dyn Scheduler>> {
+    vec![
+        mp(false),
+        mp(true),
+        smp(false, false),
+        smp(false, true),
+        smp(true, true),
+    ]
+}
+
+/// Mely as published: only where one is asked for by name.
+pub(crate) fn by_name() -> Vec<Box<dyn Scheduler>> {
+    let modes = mely_2010::MODES.iter();
+    modes.map(|mode| Box::new(*mode) as _).collect()
 }

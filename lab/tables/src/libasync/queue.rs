@@ -2,9 +2,9 @@
 
 use super::Queues;
 use super::event::{Event, Link};
-use crate::sync::{self, SpinMutex, SpinMutexGuard, charge};
 use intrusive_collections::LinkedList;
 use intrusive_collections::linked_list::CursorMut;
+use mely_bench::sync::{self, SpinMutex, SpinMutexGuard, charge};
 use std::time::Duration;
 
 /// How many eligible callbacks a scheduler examines before it takes one: "a small integer" in the

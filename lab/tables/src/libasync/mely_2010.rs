@@ -20,12 +20,14 @@ use super::open::Open;
 use super::queue::{Kind, Lock, Locked, push_back, take_out};
 use super::thief::{ON_ITS_WAY, lock_owner, victims};
 use super::{Queues, Steals, stopping};
-use crate::schedulers::{Extras, Scheduler};
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
-use crate::sync::{self, SpinMutexGuard, charge};
-use crate::{Workload, World, machine};
 use crossbeam_utils::CachePadded;
 use intrusive_collections::LinkedList;
+use mely_bench::schedulers::{Extras, Scheduler};
+use mely_bench::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
+use mely_bench::sync::{self, SpinMutexGuard, charge};
+use mely_bench::{Workload, World, machine};
 use std::cell::UnsafeCell;
 use std::time::Duration;
 
@@ -39,10 +41,10 @@ const AVERAGED: u64 = 8;
 
 /// What a thief goes by.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::schedulers) struct Heuristics {
-    pub(in crate::schedulers) locality: bool,
-    pub(in crate::schedulers) time_left: bool,
-    pub(in crate::schedulers) penalty: bool,
+pub(crate) struct Heuristics {
+    pub(crate) locality: bool,
+    pub(crate) time_left: bool,
+    pub(crate) penalty: bool,
 }
 
 struct Mely {
@@ -500,7 +502,7 @@ impl Queues for Mely {
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::schedulers) struct Mely2010 {
+pub(crate) struct Mely2010 {
     name: &'static str,
     stealing: Option<Heuristics>,
 }
@@ -517,7 +519,7 @@ const fn one(name: &'static str, locality: bool, time_left: bool, penalty: bool)
 }
 
 /// With all heuristics, without stealing, with libasync-smp's algorithm, and with each heuristic.
-pub(in crate::schedulers) const MODES: [Mely2010; 6] = [
+pub(crate) const MODES: [Mely2010; 6] = [
     one("mely-2010", true, true, true),
     Mely2010 {
         name: "mely-2010-no-stealing",

@@ -31,13 +31,13 @@ use super::open::Open;
 use super::queue::{EXAMINED, Kind, Lock, Locked, Queue};
 use super::thief::{ON_ITS_WAY, lock_owner, victims};
 use super::{Queues, Steals, stopping};
-use crate::schedulers::{Extras, Scheduler};
-use crate::sync::atomic::{
+use crossbeam_utils::CachePadded;
+use mely_bench::schedulers::{Extras, Scheduler};
+use mely_bench::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release,
 };
-use crate::sync::{self, SpinMutexGuard, charge};
-use crate::{Workload, World};
-use crossbeam_utils::CachePadded;
+use mely_bench::sync::{self, SpinMutexGuard, charge};
+use mely_bench::{Workload, World};
 use std::time::Duration;
 
 struct Smp {
@@ -260,10 +260,10 @@ impl Queues for Smp {
 
 /// See the module text.
 #[derive(Debug)]
-pub(in crate::schedulers) struct LibasyncSmp {
-    pub(in crate::schedulers) stealing: bool,
+pub(crate) struct LibasyncSmp {
+    pub(crate) stealing: bool,
     /// With free lists. Without, it is the second line of the 2003 paper's Table 2, and only there.
-    pub(in crate::schedulers) recycles: bool,
+    pub(crate) recycles: bool,
 }
 
 impl Scheduler for LibasyncSmp {

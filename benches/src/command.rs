@@ -1,15 +1,22 @@
-//! The papers' tables and further workloads: mely beside its peers and a plain loop over boxed
-//! closures.
-//!
-//! `cargo bench -p mely-bench --bench papers -- --help`
+//! The program that measures tables: what a command line asks for, row by row.
 
-use mely_bench::measure::{self, Plan};
-use mely_bench::options::{ALL, HELP, Options};
-use mely_bench::{chart, machine, report, rows, run, schedulers, thesis};
+use crate::measure::{self, Plan};
+use crate::options::{ALL, HELP, Options};
+use crate::{chart, machine, report, rows, run, schedulers};
 use std::path::Path;
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// A table without times, for [`main`].
+#[derive(Clone, Copy, Debug)]
+pub struct Exact {
+    /// As in `--table`.
+    pub name: &'static str,
+    /// Prints it, or its JSON lines.
+    pub print: fn(json: bool) -> Result<(), String>,
+}
+
+/// Measures what the command line says, and prints `exact` first.
+pub fn main(exact: Option<Exact>) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, rest @ ..] = &arguments[..]
         && first == run::ARGUMENT
@@ -17,9 +24,9 @@ fn main() -> ExitCode {
         return exit_code(run::child(rest));
     }
     match Options::from_args(arguments, &ALL) {
-        Ok(Some(options)) => exit_code(measure_all(&options)),
+        Ok(Some(options)) => exit_code(measure_all(&options, exact)),
         Ok(None) => {
-            let tables: Vec<_> = rows::names().collect();
+            let tables: Vec<_> = rows::names(exact.map(|exact| exact.name)).collect();
             let schedulers = schedulers::names();
             println!(
                 "{HELP}\n\nTables: {}\nSchedulers: {schedulers}",
@@ -44,7 +51,7 @@ fn exit_code(result: Result<(), String>) -> ExitCode {
     }
 }
 
-fn measure_all(options: &Options) -> Result<(), String> {
+fn measure_all(options: &Options, exact: Option<Exact>) -> Result<(), String> {
     let available = machine::cores();
     let cores = match options.cores {
         Some(n) if n > available => {
@@ -54,13 +61,14 @@ fn measure_all(options: &Options) -> Result<(), String> {
         None => (1..=available.min(2)).collect(),
     };
     let schedulers = schedulers::chosen(&options.schedulers)?;
-    let (thesis, rows) = rows::chosen(options, &cores, &schedulers)?;
+    let name = exact.map(|exact| exact.name);
+    let (is_asked, rows) = rows::chosen(options, &cores, &schedulers, name)?;
     let plan = Plan::new(
         options.seconds.unwrap_or(Plan::DEFAULT_TIME),
         options.rounds,
     );
-    if thesis {
-        thesis::print(options.json)?;
+    if let Some(exact) = exact.filter(|_| is_asked) {
+        (exact.print)(options.json)?;
     }
     if !options.json && !rows.is_empty() {
         println!(

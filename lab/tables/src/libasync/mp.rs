@@ -12,10 +12,10 @@
 use super::event::{Depot, Event, Pool};
 use super::queue::{EXAMINED, Kind, Lock, Place, Queue};
 use super::{Queues, Steals, stopping};
-use crate::schedulers::{Extras, Scheduler};
-use crate::sync::Pipe;
-use crate::sync::atomic::AtomicBool;
-use crate::{Workload, World};
+use mely_bench::schedulers::{Extras, Scheduler};
+use mely_bench::sync::Pipe;
+use mely_bench::sync::atomic::AtomicBool;
+use mely_bench::{Workload, World};
 use std::time::Duration;
 
 struct Mp {
@@ -151,9 +151,9 @@ pub fn schedule_units(prioritized: bool) -> usize {
 
 /// See the module text.
 #[derive(Debug)]
-pub(in crate::schedulers) struct LibasyncMp {
+pub(crate) struct LibasyncMp {
     /// With free lists. Without, it is the first line of the 2003 paper's Table 2, and only there.
-    pub(in crate::schedulers) recycles: bool,
+    pub(crate) recycles: bool,
 }
 
 impl Scheduler for LibasyncMp {

@@ -1,17 +1,17 @@
 //! Response times by posts on many virtual cores, as multiples of the ideal queue's: the row
-//! `posts-exp` of [`response`](crate::response) at a load of 0.85, in virtual time.
+//! `posts-exp` of [`response`](mely_bench::response) at a load of 0.85, in virtual time.
 //!
 //! A foreign thread, on a processor of its own, posts each request when it is due, to one of
 //! [`COLORS_PER_CORE`] colors a core.
 
 use super::Setup;
-use crate::response::load::{Due, ROWS, Row};
-use crate::response::score::{Outcome, Run, Times};
-use crate::sync;
 use mely::Post;
 use mely::runtime::Stealing;
 use mely::sim;
 use mely::{Color, Cx, Poster, Runtime};
+use mely_bench::response::load::{Due, ROWS, Row};
+use mely_bench::response::score::{Outcome, Run, Times};
+use mely_bench::sync;
 use mely_hardware::SimulateOn;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn run(
         .cores
         .iter()
         .map(|core| report.all_ns - core.slept_ns);
-    let counted = requests - crate::response::score::first_counted(requests);
+    let counted = requests - mely_bench::response::score::first_counted(requests);
     let cpu_ns = busy.sum::<f64>() * counted as f64 / requests as f64;
     let run = Run {
         times: times.ok_or("a request was lost")?,
@@ -148,7 +148,7 @@ fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::costs::Costs;
+    use mely_bench::costs::Costs;
     use mely_hardware::Machine;
 
     #[test]

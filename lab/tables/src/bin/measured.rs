@@ -3,8 +3,8 @@
 
 use mely_bench::run::{self, Which};
 use mely_bench::shape::Shape;
-use mely_bench::validation::{COMPARED, CORES, Figure, SCHEDULERS};
 use mely_bench::{machine, rows, schedulers};
+use mely_tables::validation::{COMPARED, CORES, Figure, SCHEDULERS};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 const RUNS: usize = 11;
 
 fn main() -> ExitCode {
+    mely_tables::add_published();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
         Some((first, rest)) if first == run::ARGUMENT => run::child(rest),

@@ -6,7 +6,7 @@
 //! over after [`NS_MAX`] of virtual time is given up, and counts as one that reaches nothing.
 
 use super::{Outcome, Setup, once};
-use crate::schedulers::libasync::open::Open;
+use crate::libasync::open::Open;
 use std::fmt::Write;
 
 const CORES: usize = 8;
@@ -55,7 +55,7 @@ impl Cell {
         let Some(outcome) = outcome else {
             return matches!(self, Cell::Rate | Cell::Ratio).then_some(0.0);
         };
-        let per_steal = |ns: fn(&crate::schedulers::Steals) -> u128| {
+        let per_steal = |ns: fn(&mely_bench::schedulers::Steals) -> u128| {
             let steals = outcome.steals.as_ref().filter(|steals| steals.won > 0)?;
             Some(ns(steals) as f64 / steals.won as f64 * GHZ)
         };
