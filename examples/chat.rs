@@ -177,7 +177,6 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
         member
     })?;
     let addr = listener.local_addr();
-    listener.detach();
     Ok(addr)
 }
 

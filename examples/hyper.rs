@@ -122,7 +122,6 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
     let addr = listener.local_addr();
-    listener.detach();
     Ok(addr)
 }
 

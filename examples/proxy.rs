@@ -44,7 +44,7 @@ fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io:
             Err(error) => eprintln!("{peer}: no connection to {target}: {error}"),
         }
     };
-    cx.connect_within(target, CONNECT_MAX, CONNECTED.on_value(color, connected))
+    cx.connect(target, CONNECT_MAX, CONNECTED.on_value(color, connected))
 }
 
 /// Listens until the runtime ends. Returns the address.
@@ -70,7 +70,6 @@ pub(crate) fn listen(
     });
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
     let addr = listener.local_addr();
-    listener.detach();
     Ok(addr)
 }
 

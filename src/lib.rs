@@ -159,7 +159,7 @@ pub mod state {
 
 /// Counters of a run, and profiles of its handlers: [`Poster::stats`], [`Poster::profile`].
 pub mod metrics {
-    pub use crate::host::profile::{HandlerProfile, Profile, Recommendation, StealProfile};
+    pub use crate::host::profile::{HandlerProfile, Profile, StealProfile};
     pub use crate::host::stats::{BlockingStats, ColorDepth, CoreStats, Stats, StealStats};
     #[cfg(feature = "record")]
     pub use crate::record::{RecordingState, RecordingStats};

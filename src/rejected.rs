@@ -70,7 +70,7 @@ pub enum Reason {
     /// The pool for blocking work has no thread, and the system refused one.
     NoThread {
         /// The stack that the thread was to have, if it was set:
-        /// [`Builder::blocking_stack_bytes`](crate::Builder::blocking_stack_bytes).
+        /// [`Builder::stack_bytes`](crate::Builder::stack_bytes).
         stack_bytes: Option<usize>,
         /// The system's error number, if it gave one.
         errno: Option<i32>,
@@ -135,7 +135,7 @@ impl fmt::Display for Reason {
                 if let Some(bytes) = stack_bytes {
                     write!(
                         f,
-                        ": a thread with a stack of {bytes} bytes (`blocking_stack_bytes`)"
+                        ": a thread with a stack of {bytes} bytes (`stack_bytes`)"
                     )?;
                 }
                 return match errno {

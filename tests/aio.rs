@@ -8,7 +8,7 @@ use common::{Alive, Bound, LONG, backends, cores, eventually};
 use futures::future::join;
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
-use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect, connect_within};
+use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect};
 use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet, Stream};
 use mely::runtime::{OnPanic, Stage};
 use mely::sim::{Simulation, Step};
@@ -168,7 +168,6 @@ where
         let on_accept = Callback::anonymous_each(ACCEPTING, serve);
         let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
     };
     simulation.start(start).unwrap();
     settle(&mut simulation);
@@ -663,7 +662,6 @@ fn a_run_that_is_cut_short_leaves_nothing() {
             let on_accept = Callback::anonymous_each(ACCEPTING, serve);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
             thread::spawn(move || {
                 let client = Client::connect(&net, addr.recv().unwrap());
                 thread::sleep(Duration::from_millis(500));
@@ -855,7 +853,6 @@ fn received_through_a_stop() {
                 let on_accept = Callback::anonymous_each(ACCEPTING, serve);
                 let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
                 give.send(listener.local_addr()).unwrap();
-                listener.detach();
             })
             .unwrap();
         client.join().unwrap();
@@ -906,9 +903,8 @@ fn connects_and_is_answered() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             let addr = listener.local_addr();
-            listener.detach();
             let client = move |color: Color| async move {
-                let stream = connect(addr).await?;
+                let stream = connect(addr, LONG).await?;
                 assert_eq!(stream.get_ref().color(), color);
                 assert_eq!(with_cx(|cx| stream.get_ref().peer_addr(cx))?, addr);
                 assert_ne!(with_cx(|cx| stream.get_ref().local_addr(cx))?, addr);
@@ -945,7 +941,7 @@ fn connecting_fails_as_it_should() {
         let _bound = Bound::new("connecting_fails");
         let closed = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
         // Outside of tasks.
-        let mut outside = Box::pin(connect(closed));
+        let mut outside = Box::pin(connect(closed, LONG));
         let polled = outside
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
@@ -957,15 +953,15 @@ fn connecting_fails_as_it_should() {
 
         let seen = on(&backend).build().unwrap().run_until(move |cx, finish| {
             let tries = async move {
-                let refused = connect(closed).await.unwrap_err().kind();
+                let refused = connect(closed, LONG).await.unwrap_err().kind();
                 // Dropped before it is there: whatever comes of it is closed.
-                let mut early = Box::pin(connect(closed));
+                let mut early = Box::pin(connect(closed, LONG));
                 let pending = poll_fn(|cx| Poll::Ready(early.as_mut().poll(cx).is_pending())).await;
                 drop(early);
                 with_cx(|cx| cx.stop());
                 // The driver has heard of it.
                 sleep(Duration::from_millis(20)).await;
-                let canceled = code(&connect(closed).await.unwrap_err());
+                let canceled = code(&connect(closed, LONG).await.unwrap_err());
                 finish.finish((refused, pending, canceled));
             };
             cx.spawn(HERE, tries);
@@ -991,7 +987,7 @@ fn connecting_gives_up_at_its_limit() {
                 let mut connected = Vec::new();
                 let error = loop {
                     let begun = with_cx(|cx| cx.now());
-                    match connect_within(addr, limit).await {
+                    match connect(addr, limit).await {
                         Ok(stream) => connected.push(stream),
                         Err(error) => {
                             assert!(with_cx(|cx| cx.now()) - begun >= limit, "early");

@@ -75,7 +75,6 @@ fn at_the_deadline_all_that_is_left_is_named() {
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         });
         let (addr, client) = client.join().unwrap();
         let (unfinished, text) = left(outcome);

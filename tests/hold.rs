@@ -1004,7 +1004,6 @@ fn a_held_connection_does_not_keep_others_from_being_received() {
             let callback = ACCEPTS.on_each(Color::DEFAULT, accepts);
             let listener = cx.listen(any, Acceptors::Single, callback).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         })
     });
     let addr = told.recv().unwrap();

@@ -325,7 +325,6 @@ fn a_client_is_answered_though_the_stop_came_first() {
             let accept = Callback::anonymous_each(Color::DEFAULT, accept);
             let listener = cx.listen(any_port(), Acceptors::PerCore, accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         })
     });
     let mut client = TcpStream::connect(told.recv().unwrap()).unwrap();
@@ -365,9 +364,9 @@ fn several_states_are_had_after_the_stop() {
         let [a, b] = &states;
         let refused = weak.try_with_all([a, b], |_, _cx| ()).unwrap_err();
         assert_eq!(refused.reason, Reason::Ended);
-        let mut sum = strong.try_ask_all([a, b], |[a, b], _cx| *a + *b).unwrap();
+        let mut sum = strong.try_with_all([a, b], |[a, b], _cx| *a + *b).unwrap();
         assert_eq!(sum.recv(), Ok(3));
-        let mut sum = strong.try_ask_read([a, b], |[a, b], _cx| *a + *b).unwrap();
+        let mut sum = strong.try_read([a, b], |[a, b], _cx| *a + *b).unwrap();
         assert_eq!(sum.recv(), Ok(3));
     });
     runtime.run(|cx| cx.stop()).unwrap();

@@ -20,9 +20,7 @@ const BYTES: usize = 384 << 10;
 type Large = [u8; BYTES];
 
 fn one_core() -> Builder {
-    cores(1)
-        .core_stack_bytes(STACK_BYTES)
-        .blocking_stack_bytes(STACK_BYTES)
+    cores(1).stack_bytes(STACK_BYTES).stack_bytes(STACK_BYTES)
 }
 
 /// Calls `f` on a thread with such a stack, and returns what it returns.

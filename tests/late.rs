@@ -237,7 +237,7 @@ fn a_connect_within_its_limit_has_been_made() {
                 finish.finish(incoming.map(drop));
             };
             let told = Callback::anonymous_value(Color::from(1), told);
-            cx.connect_within(addr, SOON, told).unwrap();
+            cx.connect(addr, SOON, told).unwrap();
             // Or waits for ever.
             let _accepted = listener.accept().unwrap();
             thread::sleep(LATER);

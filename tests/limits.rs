@@ -401,7 +401,6 @@ fn completions_come_through_at_the_limit() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
                 // When the listener accepts.
                 cx.post(Color::from(99), move |cx| fill_with_reposts(cx, &done));
             })
@@ -453,7 +452,6 @@ fn completions_wait_for_room() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
                 flood(cx, 2_000);
                 // Keeps the queue at its limit for a while.
                 fn flood(cx: &mut Cx, rounds: u32) {
@@ -505,7 +503,6 @@ fn a_stream_dropped_at_the_limit_is_closed() {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         })
         .unwrap();
     client.join().unwrap();
@@ -516,7 +513,7 @@ fn impossible_settings_are_refused_in_words() {
     let refused = |builder: mely::Builder| builder.build().unwrap_err();
     let builder = Runtime::builder;
     assert_eq!(refused(builder().cores(0)), BuildError::CoreCount(0));
-    let many = refused(builder().cores(513).oversubscribe(true));
+    let many = refused(builder().cores(513).pin(false));
     assert_eq!(many, BuildError::CoreCount(513));
     assert_eq!(many.to_string(), "513 cores: a runtime has from 1 to 512");
     for slots in [0, 1, 8, 15, 17, 1_000, 1 << 21, usize::MAX] {
@@ -547,24 +544,16 @@ fn impossible_settings_are_refused_in_words() {
         assert!(error.to_string().starts_with(&said), "{error}");
     }
     for bytes in [0, (256 << 10) - 1, usize::MAX] {
-        for (setting, builder) in [
-            ("core_stack_bytes", builder().core_stack_bytes(bytes)),
-            (
-                "blocking_stack_bytes",
-                builder().blocking_stack_bytes(bytes),
-            ),
-        ] {
-            let error = refused(builder);
-            assert_eq!(error, BuildError::StackBytes { setting, bytes });
-            let said = format!("a stack of {bytes} bytes (`{setting}`): from 262144 to ");
-            assert!(error.to_string().starts_with(&said), "{error}");
-        }
+        let error = refused(builder().stack_bytes(bytes));
+        assert_eq!(error, BuildError::StackBytes(bytes));
+        let said = format!("a stack of {bytes} bytes (`stack_bytes`): from 262144 to ");
+        assert!(error.to_string().starts_with(&said), "{error}");
     }
     let error = refused(builder().cores(512));
     if let BuildError::TooManyCores { asked, available } = error {
         assert_eq!(asked, 512);
         let text = error.to_string();
-        let said = format!("512 cores on {available} processors: set `oversubscribe`");
+        let said = format!("512 cores on {available} processors: `pin(false)`");
         assert!(text.starts_with(&said), "{text}");
     } else {
         assert!(std::thread::available_parallelism().unwrap().get() >= 512);
@@ -634,7 +623,7 @@ fn on_stack(bytes: usize, f: &mut dyn FnMut()) {
 fn stacks_are_as_large_as_asked_for() {
     let _bound = Bound::new("stacks_are_as_large");
     for bytes in [256 << 10, 16 << 20] {
-        let builder = cores(2).core_stack_bytes(bytes).blocking_stack_bytes(bytes);
+        let builder = cores(2).stack_bytes(bytes);
         let uses = if bytes > 1 << 20 { 8 << 20 } else { 0 };
         let works = move || {
             let mut called = false;
@@ -659,23 +648,11 @@ fn stacks_are_as_large_as_asked_for() {
 fn a_stack_that_the_system_refuses_is_an_error_that_names_the_setting() {
     let _bound = Bound::new("a_stack_that_the_system_refuses");
     let bytes = usize::MAX / 8;
-    let runtime = cores(2).core_stack_bytes(bytes).build().unwrap();
+    let runtime = cores(2).stack_bytes(bytes).build().unwrap();
     let error = runtime.run(|_cx| unreachable!()).unwrap_err().to_string();
-    let begins = format!(
-        "a core could not begin: a thread with a stack of {bytes} bytes (`core_stack_bytes`): "
-    );
+    let begins =
+        format!("a core could not begin: a thread with a stack of {bytes} bytes (`stack_bytes`): ");
     assert!(error.starts_with(&begins), "{error}");
-    let runtime = cores(1).blocking_stack_bytes(bytes).build().unwrap();
-    let refused = runtime.run_until(|cx, finish| {
-        let refused = cx.try_blocking(|| ()).unwrap_err();
-        finish.finish(refused.to_string());
-    });
-    let begins = format!(
-        "no thread for blocking work could be started: a thread with a stack of {bytes} bytes \
-         (`blocking_stack_bytes`): "
-    );
-    let refused = refused.unwrap();
-    assert!(refused.starts_with(&begins), "{refused}");
 }
 
 /// With a batch of 1 two colors of one core take turns.

@@ -147,7 +147,6 @@ impl World {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             give.send(listener.local_addr()).unwrap();
-            listener.detach();
         };
         simulation.start(start).unwrap();
         let net = simulation.network().clone();

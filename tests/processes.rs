@@ -51,12 +51,6 @@ fn serve(
         .unwrap()
 }
 
-/// Keeps a listener until the end of the run, and no longer.
-fn keep(cx: &mut Cx, listener: Listener) {
-    let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
-    cx.timer(Duration::from_secs(3_600), never);
-}
-
 fn echo(_cx: &mut Cx, incoming: io::Result<Incoming>) {
     let answer = |cx: &mut Cx, stream: &Stream, data: io::Result<Option<RecvBuf>>| {
         if let Ok(Some(data)) = data {
@@ -140,7 +134,6 @@ fn child_no_descriptor_is_left_by_a_drained_run() {
                 };
                 let listener = serve(cx, accept);
                 tell.send(listener.local_addr()).unwrap();
-                keep(cx, listener);
             })
             .unwrap();
         drop(client.join().unwrap());
@@ -351,10 +344,9 @@ fn child_no_descriptor_is_left_by_a_run_cut_short() {
                         Color::from(2),
                         |_: &mut Cx, _: io::Result<_>| (),
                     );
-                    cx.connect(addr, connected).unwrap();
+                    cx.connect(addr, LONG, connected).unwrap();
                     panic!("short");
                 }
-                keep(cx, listener);
             });
             match outcome {
                 Err(RunError::Panicked { panic, .. }) => assert_eq!(panic.message, "short"),
@@ -386,7 +378,7 @@ fn a_core_that_takes_long_to_leave_is_in_no_handler() {
             Callback::anonymous_value(Color::from(2), move |_: &mut Cx, _: io::Result<_>| {
                 let _slow = &slow;
             });
-        cx.connect(silent, connected).unwrap();
+        cx.connect(silent, LONG, connected).unwrap();
         panic!("short");
     });
     assert!(
@@ -445,13 +437,17 @@ fn child_a_failed_connect() {
                             count.fetch_add(1, Ordering::Relaxed);
                         };
                         let canceled = Callback::anonymous_value(Color::from(1), canceled);
-                        cx.connect(silent, canceled).unwrap();
+                        cx.connect(silent, LONG, canceled).unwrap();
                     }
                     assert_eq!(open_descriptors(), open + CONNECTS);
                     cx.stop();
                 };
-                cx.connect(refuses, Callback::anonymous_value(Color::from(1), refused))
-                    .unwrap();
+                cx.connect(
+                    refuses,
+                    LONG,
+                    Callback::anonymous_value(Color::from(1), refused),
+                )
+                .unwrap();
             }
         })
         .unwrap();
@@ -482,7 +478,7 @@ fn child_a_forced_end() {
                 for _ in 0..CLIENTS {
                     let never = |_: &mut Cx, _: io::Result<Incoming>| unreachable!();
                     let never = Callback::anonymous_value(Color::from(1), never);
-                    cx.connect(silent, never).unwrap();
+                    cx.connect(silent, LONG, never).unwrap();
                 }
                 // Once more through the event source, which begins them.
                 let short = Callback::anonymous(Color::from(2), |_| panic!("short"));
@@ -495,7 +491,6 @@ fn child_a_forced_end() {
             };
             let listener = serve(cx, accept);
             let addr = listener.local_addr();
-            keep(cx, listener);
             let sockets: Vec<_> = (0..CLIENTS).map(|_| socket()).collect();
             for socket in &sockets {
                 rustix::net::connect(socket, &addr).unwrap();
@@ -576,7 +571,6 @@ fn child_accepting_goes_on() {
             // Before the accepts are armed: the ring goes by the limit that holds then.
             limit_descriptors(3, maximum);
             tell.send(listener.local_addr()).unwrap();
-            keep(cx, listener);
         })
         .unwrap();
     client.join().unwrap();
@@ -652,7 +646,6 @@ fn works(runtime: Runtime) -> Vec<String> {
             assert_eq!(cx.poster().backends().len(), cx.cores());
             let listener = serve(cx, echo);
             tell.send(listener.local_addr()).unwrap();
-            keep(cx, listener);
         })
         .unwrap();
     client.join().unwrap();

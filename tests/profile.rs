@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Alive, Bound, cores};
-use mely::metrics::{HandlerProfile, Profile, Recommendation};
+use mely::metrics::{HandlerProfile, Profile};
 use mely::runtime::{OnPanic, Stealing};
 use mely::{Color, Cx, Handler, Runtime};
 use std::sync::Arc;
@@ -78,9 +78,6 @@ fn check_counts(profile: &Profile, stats: &mely::metrics::Stats) {
         let sum: u64 = profile.handlers.iter().map(its).sum();
         assert_eq!(sum, stats.events, "core {core} of {profile}");
     }
-    for row in &profile.handlers {
-        assert!((0.0..=1.0).contains(&row.share_stolen()), "{row:?}");
-    }
 }
 
 #[test]
@@ -101,14 +98,14 @@ fn counts_are_exact_with_stealing() {
     check_counts(&profile, &stats);
     let spin = row(&profile, "spin");
     assert!(stats.steals() > 0);
-    assert!(spin.share_stolen() > 0.0, "it is the first of each color");
+    assert!(spin.events_stolen > 0, "it is the first of each color");
     let ran_elsewhere: u64 = profile.handlers.iter().map(|r| r.events_by_core[1]).sum();
     assert!(ran_elsewhere > 0);
     let stolen: u64 = profile.handlers.iter().map(|row| row.events_stolen).sum();
     let steals: u64 = profile.steals.iter().map(|at| at.steals).sum();
     assert!(stolen >= steals, "no color without an event is stolen");
     assert_eq!(steals, stats.steals());
-    assert!(stats.steal_cost_median().unwrap() > Duration::ZERO);
+    assert!(stats.steal_cost_median.unwrap() > Duration::ZERO);
     let at = profile.steals.iter().find(|at| at.steals > 0).unwrap();
     assert!(at.steal_cost.unwrap() > Duration::ZERO);
     assert!(at.stolen > Duration::ZERO);
@@ -126,26 +123,23 @@ fn times_are_learned_and_recommended() {
     let mean = spin.mean.unwrap();
     assert!(mean >= SPIN_TIME * 9 / 10, "{mean:?}");
     assert!(mean <= SPIN_TIME * 11 / 10, "{mean:?}");
-    let Recommendation::Annotate { time, penalty } = spin.recommendation() else {
-        panic!("{spin:?}");
-    };
-    assert!(time.abs_diff(mean) * 10 <= mean);
-    assert_eq!(penalty, 1);
     let twice = row(&profile, "twice").mean.unwrap();
     assert!(twice < mean, "half of them do nothing");
     // Annotated with a second, far from the truth, so each event is timed.
     let short = row(&profile, "short");
     assert_eq!(short.annotated_time, Some(Duration::from_secs(1)));
     assert!(short.mean.unwrap() < Duration::from_secs(1) / 2);
-    let told = short.recommendation().to_string();
-    assert!(told.starts_with(".time(Duration::from_"), "{told}");
-    assert!(told.ends_with(".penalty(8)"), "{told}");
     let text = profile.to_string();
+    let told = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+    for (name, ends) in [("spin", ")"), ("short", ".penalty(8)")] {
+        let line = told(name).trim_end();
+        assert!(line.contains(".time(Duration::from_"), "{line}");
+        assert!(line.ends_with(ends), "{line}");
+    }
     assert!(
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"
     );
-    assert!(text.contains(&told), "{text}");
     // The longest in all come first.
     let total = |row: &HandlerProfile| row.mean.unwrap() * row.events() as u32;
     let totals: Vec<_> = profile.handlers.iter().map(total).collect();

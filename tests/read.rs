@@ -316,14 +316,14 @@ fn a_reader_that_panics_poisons_nothing() {
             Colored::new(cx, Color::from(2), "two"),
         );
         cx.spawn(Color::from(9), async move {
-            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::task::with_cx(|cx| cx.ask_read(&a, f));
+            let ask = |f: fn(&i32, &mut Cx) -> i32| mely::task::with_cx(|cx| cx.read(&a, f));
             let panicked = ask(|_, _cx| panic!("while it reads")).await;
             let whole = ask(|a, _cx| *a).await;
             let changed = a.call(|a, _cx| *a += 1).await;
             let poisoned: Result<(), _> = a.call(|_, _cx| panic!("while it writes")).await;
             let refused = ask(|_, _cx| unreachable!()).await;
-            let both = mely::task::with_cx(|cx| cx.ask_read((&b, &a), |_, _cx| ())).await;
-            let other = mely::task::with_cx(|cx| cx.ask_read(&b, |b, _cx| *b)).await;
+            let both = mely::task::with_cx(|cx| cx.read((&b, &a), |_, _cx| ())).await;
+            let other = mely::task::with_cx(|cx| cx.read(&b, |b, _cx| *b)).await;
             let plain = a.color();
             let goes_on = mely::task::with_cx(|cx| cx.ask(plain, |_cx| 5)).await;
             let refusals = (panicked, poisoned, refused, both);
@@ -369,7 +369,7 @@ fn what_is_refused_gives_the_closure_back() {
     let full = loop {
         let payload = alive.payload();
         match poster.try_read(&state, move |_, _cx| drop(payload)) {
-            Ok(()) => accepted += 1,
+            Ok(_) => accepted += 1,
             Err(refused) => break refused,
         }
     };
@@ -395,7 +395,7 @@ fn what_is_refused_gives_the_closure_back() {
     drop(runtime);
     assert_eq!(alive.count(), 0);
     let payload = alive.payload();
-    let ended = poster.try_ask_read(&state, move |_, _cx| drop(payload));
+    let ended = poster.try_read(&state, move |_, _cx| drop(payload));
     assert!(matches!(
         ended,
         Err(Rejected {
@@ -421,7 +421,7 @@ fn a_stop_waits_for_readers() {
         eventually("the stop", || {
             weak.try_post(Color::from(3), |_cx| ()).is_err()
         });
-        let mut asked = strong.try_ask_read(&state, |state, _cx| *state).unwrap();
+        let mut asked = strong.try_read(&state, |state, _cx| *state).unwrap();
         late.store(asked.recv() == Ok(2), Ordering::Relaxed);
     });
     runtime
@@ -501,8 +501,8 @@ fn states_that_nobody_else_has_are_dropped_at_the_limit() {
     while poster.try_post(Color::from(3), |_cx| ()).is_ok() {}
     assert!(poster.try_read(states(&poster), |_, _cx| ()).is_err());
     assert!(poster.try_with_all(states(&poster), |_, _cx| ()).is_err());
-    assert!(poster.try_ask_read(states(&poster), |_, _cx| ()).is_err());
-    assert!(poster.try_ask_all(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.try_read(states(&poster), |_, _cx| ()).is_err());
+    assert!(poster.try_with_all(states(&poster), |_, _cx| ()).is_err());
     drop(runtime);
     assert_eq!(alive.count(), 0);
 

@@ -146,7 +146,6 @@ fn server(cores_count: usize, seed: u64, sent: &Sent) -> (Simulation, SocketAddr
         let on_accept = Callback::anonymous_each(Color::from(1 << 20), accept);
         let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
     };
     simulation.start(begin).unwrap();
     while !matches!(simulation.step(), Step::Stalled) {}

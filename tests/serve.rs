@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};
+use common::wire::{Client, all_backends, any_port, on, with_server};
 use common::{Alive, Bound, LONG, Payload, eventually};
 use mely::Post;
 use mely::net::{Acceptors, Backend, Incoming, RecvBuf, Session, Stream};
 use mely::runtime::OnPanic;
 use mely::state::WeakColored;
-use mely::{Callback, Color, Cx, Handler, Reason};
+use mely::{Color, Cx, Handler, Reason};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -469,8 +469,6 @@ fn each_connection_has_a_color_of_its_own() {
                 .serve(any_port(), Acceptors::PerCore, &SERVE, open)
                 .unwrap();
             tell.send(listener.local_addr()).unwrap();
-            let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
-            cx.timer(2 * LONG, never);
         });
         let mut colors = client.join().unwrap();
         outcome.unwrap();

@@ -133,7 +133,7 @@ fn panics_and_deadlines_end_a_run_as_on_threads() {
     let mut simulation = builder.simulate(1).unwrap();
     let value = simulation.run_until(|cx, finish| {
         cx.post(Color::DEFAULT, |_cx| panic!("on purpose"));
-        cx.post(Color::DEFAULT, move |_cx| finish.try_finish(5).unwrap());
+        cx.post(Color::DEFAULT, move |_cx| finish.finish(5));
     });
     assert_eq!(value.unwrap(), 5);
     assert_eq!(
@@ -210,14 +210,13 @@ fn echo(seed: u64) -> u64 {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             *told.lock().unwrap() = Some(listener.local_addr());
-            listener.detach();
             // A connection of its own, which is there for as long as the runtime.
             let address = told.lock().unwrap().unwrap();
             let connected = Callback::anonymous_value(Color::from(2), |_: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
                 Calls::none().serve(incoming.open(Color::from(2)), &CLIENT);
             });
-            cx.connect(address, connected).unwrap();
+            cx.connect(address, common::LONG, connected).unwrap();
         })
         .unwrap();
     while simulation.step() != Step::Stalled {}

@@ -43,7 +43,6 @@ where
             .serve(any_port(), Acceptors::PerCore, &SERVE, open)
             .unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
     });
     (clients.join().unwrap(), outcome)
 }
@@ -198,7 +197,6 @@ fn a_simulated_broker_loses_nothing() {
                 .serve(any_port(), Acceptors::Single, &SERVE, open)
                 .unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         };
         simulation.start(listen).unwrap();
         while simulation.step() != Step::Stalled {}
@@ -453,7 +451,6 @@ fn each_limit_is_told_with_its_stage() {
         let serve = cx.serve(any_port(), Acceptors::Single, &SERVE, Echo::open);
         let listener = serve.unwrap();
         let client = net.connect(listener.local_addr()).unwrap();
-        listener.detach();
         let hold = move |cx: &mut Cx| {
             *keeps.lock().unwrap() = Some((cx.hold(), client));
         };
@@ -528,7 +525,6 @@ fn a_task_finishes_what_it_has_begun() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         });
         outcome.unwrap();
         assert_eq!(clients.join().unwrap(), [&b"cd"[..], b"", b""]);

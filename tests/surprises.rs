@@ -159,7 +159,6 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
                 let any = "127.0.0.1:0".parse().unwrap();
                 let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
                 *told.lock().unwrap() = Some(listener.local_addr());
-                listener.detach();
                 cx.post(Color::from(2), move |cx| {
                     chain(cx, 0, mix, Duration::from_hours(1));
                 });

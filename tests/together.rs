@@ -83,7 +83,7 @@ fn it_is_atomic_for_every_event_of_each_color() {
                 thread::spawn(move || {
                     for _ in 0..EACH {
                         let pair = (&outside[4], &outside[1]);
-                        let done = poster.try_ask_all(pair, |(a, b), _cx| {
+                        let done = poster.try_with_all(pair, |(a, b), _cx| {
                             *a += 1;
                             *b -= 1;
                         });
@@ -340,12 +340,12 @@ fn a_panic_poisons_all_and_the_colors_go_on() {
         let c = Colored::new(cx, Color::from(3), 3.0);
         cx.spawn(Color::from(9), async move {
             let sum =
-                with_cx(|cx| cx.ask_all((&a, &b, &c), |(a, b, c), _cx| format!("{a}, {b}, {c}")));
+                with_cx(|cx| cx.with_all((&a, &b, &c), |(a, b, c), _cx| format!("{a}, {b}, {c}")));
             let sum = sum.await;
-            let panicked = with_cx(|cx| cx.ask_all((&a, &b), |(_a, _b), _cx| panic!("together")));
+            let panicked = with_cx(|cx| cx.with_all((&a, &b), |(_a, _b), _cx| panic!("together")));
             let panicked: Result<(), _> = panicked.await;
             // One that is poisoned is enough, and does not poison the others.
-            let poisoned = with_cx(|cx| cx.ask_all((&c, &a), |_, _cx| ())).await;
+            let poisoned = with_cx(|cx| cx.with_all((&c, &a), |_, _cx| ())).await;
             let whole = c.call(|c, _cx| *c).await;
             let plain = with_cx(|cx| cx.ask(Color::from(1), |_cx| 5)).await;
             finish.finish((
@@ -390,8 +390,12 @@ fn a_context_refuses_what_cannot_be_and_says_where() {
     let refused = builder.build().unwrap().run_until(|cx, finish| {
         let a = Colored::new(cx, Color::from(1), 1);
         let (b, c) = (a.clone(), a.clone());
-        cx.post(Color::from(2), move |cx| cx.with_all([&b, &b], |_, _cx| ()));
-        cx.post(Color::from(2), move |cx| cx.read([&c, &c], |_, _cx| ()));
+        cx.post(Color::from(2), move |cx| {
+            drop(cx.with_all([&b, &b], |_, _cx| ()))
+        });
+        cx.post(Color::from(2), move |cx| {
+            drop(cx.read([&c, &c], |_, _cx| ()))
+        });
         a.post(cx, |_, _cx| panic!("poisons"));
         cx.post(a.color(), move |cx| {
             let refused = [
@@ -435,8 +439,8 @@ fn what_cannot_be_is_refused() {
         let back = [
             reason(poster.try_with_all(&states[..], move |_, _cx| drop(one))),
             reason(poster.try_read(&states[..], move |_, _cx| drop(two))),
-            reason(poster.try_ask_all(&states[..], move |_, _cx| drop(three))),
-            reason(poster.try_ask_read(&states[..], move |_, _cx| drop(four))),
+            reason(poster.try_with_all(&states[..], move |_, _cx| drop(three))),
+            reason(poster.try_read(&states[..], move |_, _cx| drop(four))),
         ];
         assert_eq!(back, [Some(why); 4]);
         assert_eq!(alive.count(), 0, "each closure came back");
@@ -478,7 +482,7 @@ fn at_the_limit_of_events_the_closure_comes_back() {
                     ran.fetch_add(1, Ordering::Relaxed);
                 });
                 match posted {
-                    Ok(()) => accepted += 1,
+                    Ok(_) => accepted += 1,
                     Err(Rejected {
                         reason: Reason::Full,
                         value: back,
@@ -549,7 +553,7 @@ fn what_was_posted_before_a_stop_runs_and_what_is_cut_short_is_dropped() {
         let b = Colored::new(cx, Color::from(2), 0);
         b.post(cx, move |_b, cx| keep.send(cx.hold()).unwrap());
         let payload = given.payload();
-        let asked = cx.ask_all([&a, &b], move |_, _cx| drop(payload));
+        let asked = cx.with_all([&a, &b], move |_, _cx| drop(payload));
         thread::spawn(move || {
             let mut asked = asked;
             assert_eq!(asked.recv(), Err(JoinError::Dropped));

@@ -84,7 +84,7 @@ fn clients_are_answered_while_a_core_computes() {
         let on_connected = ECHO.on_value(Color::from(98), |_: &mut Cx, incoming| {
             drop::<io::Result<Incoming>>(incoming);
         });
-        cx.connect(addr, on_connected).unwrap();
+        cx.connect(addr, LONG, on_connected).unwrap();
     };
     for backend in backends() {
         for handler in [&LONG_ONE, &SURPRISE] {

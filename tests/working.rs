@@ -59,16 +59,16 @@ fn there_is_at_least_one_and_no_more_than_there_are() {
             error.to_string().contains("from 1 to 3 can work"),
             "{error}"
         );
-        assert_eq!(poster.working_cores(), 3);
+        assert_eq!(poster.stats().working_cores, 3);
     }
     runtime
         .run(|cx| {
             for number in [2, 1, 3, 3] {
                 cx.poster().set_working_cores(number).unwrap();
-                assert_eq!(cx.poster().working_cores(), number);
+                assert_eq!(cx.poster().stats().working_cores, number);
             }
             assert!(cx.poster().set_working_cores(0).is_err());
-            assert_eq!((cx.poster().working_cores(), cx.cores()), (3, 3));
+            assert_eq!((cx.poster().stats().working_cores, cx.cores()), (3, 3));
             cx.stop();
         })
         .unwrap();
@@ -470,7 +470,6 @@ fn the_only_acceptor_goes_where_cores_work() {
                 let on_accept = Callback::anonymous_each(ACCEPTING, serve);
                 let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
             };
             poster.try_post(Color::from(3), listens).unwrap();
             told
@@ -524,7 +523,7 @@ fn a_listener_is_closed_wherever_its_acceptors_are() {
                         client.write_all(b"accepted").unwrap();
                         client.read_exact(&mut [0; 8]).unwrap();
                     }
-                    drop(listener);
+                    listener.close();
                     dropped.recv_timeout(common::LONG).unwrap();
                     assert!(TcpStream::connect(addr).is_err(), "nobody listens any more");
                 });
@@ -551,11 +550,11 @@ fn the_processors_of_the_process_are_followed() {
         // What the runtime sees is the mask of the thread that runs it.
         for (mask, number) in [(all, available), (one, 1), (all, available)] {
             rustix::thread::sched_setaffinity(Some(here), &mask).unwrap();
-            eventually("the number", || poster.working_cores() == number);
+            eventually("the number", || poster.stats().working_cores == number);
         }
         poster.set_working_cores(available + 1).unwrap();
         rustix::thread::sched_setaffinity(Some(here), &one).unwrap();
-        eventually("the number", || poster.working_cores() == 1);
+        eventually("the number", || poster.stats().working_cores == 1);
     });
     rustix::thread::sched_setaffinity(None, &all).unwrap();
 }

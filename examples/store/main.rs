@@ -144,7 +144,7 @@ async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Resu
             let asked = (0..shards.len()).filter(|shard| batch.which & 1 << shard != 0);
             let asked: Vec<_> = asked.map(|shard| shards[shard].clone()).collect();
             let answers =
-                with_cx(|cx| cx.ask_all(asked, move |shards, cx| batch.run(shards, cx.now())));
+                with_cx(|cx| cx.with_all(asked, move |shards, cx| batch.run(shards, cx.now())));
             let answers = answers.await;
             stream
                 .write_all(&answers.map_err(io::Error::other)?)
@@ -181,7 +181,6 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
     let addr = listener.local_addr();
-    listener.detach();
     Ok(addr)
 }
 

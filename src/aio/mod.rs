@@ -24,6 +24,7 @@
 //! use mely::{Color, Cx, Handler, Runtime};
 //! use std::io;
 //! use std::net::SocketAddr;
+//! use std::time::Duration;
 //! static ACCEPT: Handler = Handler::new("accept");
 //!
 //! async fn echo(stream: Stream) -> io::Result<()> {
@@ -41,7 +42,7 @@
 //! }
 //!
 //! async fn ask(addr: SocketAddr) -> io::Result<String> {
-//!     let mut stream = connect(addr).await?;
+//!     let mut stream = connect(addr, Duration::from_secs(5)).await?;
 //!     stream.write_all(b"hello").await?;
 //!     stream.close().await?;
 //!     let mut answer = String::new();
@@ -57,7 +58,6 @@
 //!         Err(error) => return finish.finish(Err(error)),
 //!     };
 //!     let addr = listener.local_addr();
-//!     listener.detach();
 //!     let client = async move { finish.finish(ask(addr).await) };
 //!     cx.spawn(Color::from(2), client);
 //! })?;
@@ -74,6 +74,6 @@ pub mod hyper;
 mod state;
 mod stream;
 
-pub use self::connect::{connect, connect_within};
+pub use self::connect::connect;
 pub use self::state::UNREAD_BYTES_MAX;
 pub use self::stream::{AsyncStream, QUEUED_BYTES_MAX};

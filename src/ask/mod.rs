@@ -91,17 +91,6 @@ impl<T: Send + 'static> Asked<T> {
     }
 }
 
-/// Runs `f` in the event, and gives its value to the handle if there is one.
-pub(crate) fn run_asked<T>(asked: Option<Asked<T>>, cx: &mut Cx, f: impl FnOnce(&mut Cx) -> T)
-where
-    T: Send + 'static,
-{
-    match asked {
-        Some(asked) => asked.run(cx, f),
-        None => drop(f(cx)),
-    }
-}
-
 impl<T: Send + 'static> Drop for Asked<T> {
     fn drop(&mut self) {
         // An event that was not begun by `run` may have begun otherwise.

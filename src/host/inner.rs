@@ -45,7 +45,7 @@ pub(crate) struct Config {
     pub(crate) must_pin: bool,
     /// None: the standard library's default.
     #[cfg(not(loom))]
-    pub(crate) core_stack_bytes: Option<usize>,
+    pub(crate) stack_bytes: Option<usize>,
     /// As many cores work as the process may use processors.
     #[cfg(not(loom))]
     pub(crate) follow_processors: bool,
@@ -521,7 +521,7 @@ mod tests {
             .poster()
             .backends()
             .iter()
-            .map(Report::name)
+            .map(|report| report.name)
             .collect();
         assert_eq!(names, ["zero", "one", "two"]);
     }

@@ -377,11 +377,11 @@ impl Poster {
     /// ```
     /// use mely::{Color, Runtime};
     ///
-    /// let builder = Runtime::builder().cores(4).oversubscribe(true);
+    /// let builder = Runtime::builder().cores(4).pin(false);
     /// builder.build()?.run(|cx| {
     ///     let poster = cx.poster();
     ///     poster.set_working_cores(1).expect("there are four");
-    ///     assert_eq!((poster.working_cores(), cx.cores()), (1, 4));
+    ///     assert_eq!((poster.stats().working_cores, cx.cores()), (1, 4));
     ///     assert!(poster.set_working_cores(5).is_err());
     ///     cx.stop();
     /// })?;
@@ -396,12 +396,6 @@ impl Poster {
     /// activations would be the way to follow it (USENIX 2003, section 3).
     pub fn set_working_cores(&self, cores: usize) -> Result<(), Reason> {
         set_working(&self.inner.shared, cores)
-    }
-
-    /// How many cores work: those with the numbers below. See
-    /// [`set_working_cores`](Self::set_working_cores).
-    pub fn working_cores(&self) -> usize {
-        self.inner.shared.working.count() as usize
     }
 
     /// Asks the runtime to stop; see [`Cx::stop`].

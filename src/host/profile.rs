@@ -76,7 +76,7 @@ pub struct StealProfile {
 /// What a handler's annotations should be. With `{}` it is what to write after `Handler::new(..)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Recommendation {
+pub(crate) enum Recommendation {
     /// No event was timed yet.
     NotSampled,
     /// What was learned is within a quarter of the annotated time.
@@ -98,7 +98,7 @@ impl HandlerProfile {
 
     /// The share of its events that were stolen, from 0 to 1: [`HandlerProfile::events_stolen`] of
     /// the events run, and at most all of them.
-    pub fn share_stolen(&self) -> f64 {
+    pub(crate) fn share_stolen(&self) -> f64 {
         match self.events() {
             0 => 0.0,
             events => (self.events_stolen as f64 / events as f64).min(1.0),
@@ -106,7 +106,7 @@ impl HandlerProfile {
     }
 
     /// The annotations it should have: of a closure without a handler, those to give it one with.
-    pub fn recommendation(&self) -> Recommendation {
+    pub(crate) fn recommendation(&self) -> Recommendation {
         let Some(mean) = self.mean else {
             return Recommendation::NotSampled;
         };

@@ -99,7 +99,7 @@ impl Stage {
     pub(crate) const ALL: [Stage; 4] = [Stage::Receive, Stage::Drain, Stage::Close, Stage::Flush];
 
     /// The name of the stage: `receive`, `drain`, `close` or `flush`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         ["receive", "drain", "close", "flush"][self as usize]
     }
 

@@ -8,6 +8,7 @@ use crate::record::RecordingStats;
 use crate::sched::depth::{Depth, deepest};
 use crate::shared::CoreShared;
 use crate::shared::load::stats::HistogramSum;
+use crate::sync::Arc;
 use crate::sync::relaxed::Ordering;
 use crate::topology::Distance;
 use std::time::Duration;
@@ -19,10 +20,15 @@ use std::time::Duration;
 pub struct Stats {
     /// A core each.
     pub cores: Vec<CoreStats>,
+    /// How many of them work: the first ones; see
+    /// [`Poster::set_working_cores`](crate::Poster::set_working_cores).
+    pub working_cores: usize,
     /// The measured cost of a steal for each distance that occurs on this machine: the mean of the
     /// cores' moving averages, each counting by the steals that the core has made; before the first
     /// steal over a distance, what is assumed (600 ns).
     pub steal_cost: Vec<(Distance, Duration)>,
+    /// The median cost of a successful steal over all cores, to within a fifth.
+    pub steal_cost_median: Option<Duration>,
     /// What a wake-up is taken to cost: measured, or what
     /// [`Builder::wake_cost`](crate::Builder::wake_cost) says.
     pub wake_cost: Duration,
@@ -130,19 +136,8 @@ pub struct CoreStats {
     /// Why the core's thread could not be pinned: the system refuses it, say, or the processor has
     /// gone offline. It runs unpinned; see [`Builder::pin`](crate::Builder::pin).
     pub pin_refused: Option<String>,
-    steal_costs: HistogramSum,
-}
-
-impl CoreStats {
     /// The median cost of this core's successful steals, to within a fifth.
-    pub fn steal_cost_median(&self) -> Option<Duration> {
-        self.steal_costs.median_ns().map(Duration::from_nanos)
-    }
-
-    /// Time-left of all that this core has stolen.
-    pub fn stolen(&self) -> Duration {
-        self.steals.iter().map(|steals| steals.stolen).sum()
-    }
+    pub steal_cost_median: Option<Duration>,
 }
 
 /// Steals over one distance.
@@ -191,15 +186,6 @@ impl Stats {
         self.cores.iter().map(|core| core.panics).sum()
     }
 
-    /// The median cost of a successful steal over all cores, to within a fifth.
-    pub fn steal_cost_median(&self) -> Option<Duration> {
-        let mut all = HistogramSum::default();
-        self.cores
-            .iter()
-            .for_each(|core| all.add(&core.steal_costs));
-        all.median_ns().map(Duration::from_nanos)
-    }
-
     /// Successful steals, over all cores and distances.
     pub fn steals(&self) -> u64 {
         self.cores
@@ -208,6 +194,15 @@ impl Stats {
             .map(|steals| steals.won)
             .sum()
     }
+}
+
+/// The median cost of these cores' successful steals.
+fn median(cores: &[Arc<CoreShared>]) -> Option<Duration> {
+    let mut sum = HistogramSum::default();
+    for core in cores {
+        core.stats.steal_costs.sum_into(&mut sum);
+    }
+    sum.median_ns().map(Duration::from_nanos)
 }
 
 impl Inner {
@@ -252,6 +247,8 @@ impl Inner {
                 .into_iter()
                 .map(|d| (d, Duration::from_nanos(self.steal_cost_ns(d))))
                 .collect(),
+            steal_cost_median: median(&shared.cores),
+            working_cores: shared.working.count() as usize,
             wake_cost: Duration::from_nanos(shared.idle.wake_cost.ns()),
             posts_foreign: self.quiesce.foreign_posts(),
             events_waiting: (self.events_left().saturating_sub(self.tasks_waiting()))
@@ -306,8 +303,6 @@ impl Inner {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let mut steal_costs = HistogramSum::default();
-        stats.steal_costs.sum_into(&mut steal_costs);
         let steals = Distance::ALL.into_iter().filter_map(|distance| {
             let steals = &stats.steals[distance.index()];
             (steals.tried.get() > 0).then(|| StealStats {
@@ -341,7 +336,7 @@ impl Inner {
             hurries_refused: stats.hurries_refused.get(),
             cpu,
             pin_refused,
-            steal_costs,
+            steal_cost_median: median(std::slice::from_ref(core)),
         }
     }
 }
@@ -365,10 +360,7 @@ mod tests {
         assert!(unique.len() < 80, "{unique}");
         let core = &runtime.poster().stats().cores[0];
         let text = format!("{core:?}");
-        assert!(
-            text.contains("steal_costs: HistogramSum { total: 0, median_ns: None }"),
-            "{text}"
-        );
+        assert!(text.contains("steal_cost_median: None"), "{text}");
         #[cfg(feature = "sim")]
         assert_eq!(
             format!("{:?}", builder().simulate(7).unwrap()),
@@ -380,7 +372,7 @@ mod tests {
     fn before_a_run_there_is_what_was_posted_and_nothing_else() {
         let builder = Runtime::builder().cores(4);
         let builder = builder.topology(Topology::flat(2).unwrap());
-        let runtime = builder.oversubscribe(true).build().unwrap();
+        let runtime = builder.pin(false).build().unwrap();
         let observer = runtime.poster();
         for color in 0..5 {
             let posted = runtime.poster().try_post(Color::from(color), |_cx| ());
@@ -390,7 +382,7 @@ mod tests {
         assert_eq!((stats.posts_foreign, stats.events_waiting), (5, 5));
         assert_eq!(stats.events(), 0);
         assert!(stats.cores.iter().all(|core| core.steals.is_empty()));
-        assert_eq!(stats.steal_cost_median(), None);
+        assert_eq!(stats.steal_cost_median, None);
         // Of the same processor, and of the other: each distance once, the nearest first.
         let distances: Vec<_> = stats
             .steal_cost

@@ -204,7 +204,7 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
         let builder = Runtime::builder().cores(2);
-        let mut builder = builder.oversubscribe(true).pin(false);
+        let mut builder = builder.pin(false);
         if let Some(limit) = limit {
             builder =
                 builder.on_slow_handler(limit, move |slow| tell.lock().unwrap().push(slow.clone()));

@@ -93,14 +93,6 @@ impl SendBuf {
             _ => self,
         }
     }
-
-    /// The vector back, to be filled again; `None` when the bytes are static, shared or received.
-    pub fn into_vec(self) -> Option<Vec<u8>> {
-        match self.0 {
-            Repr::Owned(bytes) => Some(bytes),
-            Repr::Static(_) | Repr::Shared { .. } | Repr::Bytes(_) | Repr::Received { .. } => None,
-        }
-    }
 }
 
 /// The address of the bytes does not change when the `SendBuf` is moved: none of the five forms
@@ -244,7 +236,6 @@ mod tests {
         ];
         for (form, buf) in forms.into_iter().enumerate() {
             assert_eq!(&*buf, b"hello", "{form}");
-            assert_eq!(buf.into_vec().is_some(), form == 3 || form == 4, "{form}");
         }
         assert!(SendBuf::default().is_empty());
     }

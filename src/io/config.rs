@@ -121,7 +121,7 @@ impl Backend {
     /// # Errors
     ///
     /// For any other value, naming it and the values that are understood.
-    pub fn from_env() -> io::Result<Backend> {
+    pub(crate) fn from_env() -> io::Result<Backend> {
         match std::env::var_os(BACKEND_VARIABLE) {
             None => Ok(Backend::Auto),
             Some(value) => Backend::parse(&value.to_string_lossy()),
@@ -143,31 +143,23 @@ impl Backend {
 
 /// Which backend runs, and why it is this one. Meant to be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
-    pub(super) name: &'static str,
+    /// `"io_uring"`, `"epoll"` or `"sim"`.
+    pub name: &'static str,
     pub(super) detail: String,
-    /// What was tried before and refused, each with the reason.
-    pub(super) refused: Vec<String>,
+    /// What was tried before and refused, each with the reason; empty when the first choice runs.
+    pub refused: Vec<String>,
 }
 
+#[cfg(test)]
 impl Report {
-    #[cfg(test)]
     pub(crate) fn named(name: &'static str) -> Report {
         Report {
             name,
             detail: String::new(),
             refused: Vec::new(),
         }
-    }
-
-    /// `"io_uring"`, `"epoll"` or `"sim"`.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// What was tried before and refused, each with the reason; empty when the first choice ran.
-    pub fn refused(&self) -> &[String] {
-        &self.refused
     }
 }
 

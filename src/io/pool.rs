@@ -302,7 +302,6 @@ mod tests {
         drop(SendBuf::from(fill(&mut home, 9).unwrap()));
         assert!(fill(&mut home, 8).is_some());
         assert_eq!(&*copy, [7; 2], "a copy is no loan");
-        assert_eq!(copy.into_vec(), Some(vec![7; 2]));
         assert!(SendBuf::from(RecvBuf::end()).is_empty());
     }
 

@@ -74,28 +74,17 @@ impl fmt::Debug for Connecting {
 
 impl Cx {
     /// Connects to `addr` and calls back with the connection or the error, in the callback's color.
-    /// This core becomes the connection's home. For how long the system tries to reach a silent
-    /// peer is the system's matter, minutes as a rule; [`connect_within`](Self::connect_within) is
-    /// for those who wait no longer than they say.
+    /// This core becomes the connection's home.
+    ///
+    /// If there is no connection after `limit`, the callback gets an error of the kind `TimedOut`,
+    /// which names the limit. The attempt is ended, and no connection comes of it later. As any
+    /// timer, the limit is noticed late by as much as this core is inside a handler; a connection
+    /// that was made by then is delivered. The system gives up by itself after some minutes.
     ///
     /// # Errors
     /// At once and instead of the callback, which is then dropped: if the socket cannot be made,
     /// and `ECANCELED` once the runtime was asked to stop. A refused connection is told by the
     /// callback.
-    pub fn connect<F>(&mut self, addr: SocketAddr, callback: Callback<F>) -> io::Result<()>
-    where
-        F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
-    {
-        self.begin_connect(addr, None, callback)
-    }
-
-    /// Like [`connect`](Self::connect), and gives up if there is no connection after `limit`: then
-    /// the callback gets an error of the kind `TimedOut`, which names the limit. The attempt is
-    /// ended, and no connection comes of it later. As any timer, the limit is noticed late by as
-    /// much as this core is inside a handler; a connection that was made by then is delivered.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
     ///
     /// ```
     /// use mely::net::Incoming;
@@ -109,7 +98,7 @@ impl Cx {
     ///         let incoming: io::Result<Incoming> = incoming;
     ///         finish.finish(incoming.err().map(|error| error.kind()));
     ///     });
-    ///     if let Err(error) = cx.connect_within(addr, Duration::from_secs(1), connected) {
+    ///     if let Err(error) = cx.connect(addr, Duration::from_secs(1), connected) {
     ///         eprintln!("{error}");
     ///         cx.stop();
     ///     }
@@ -117,23 +106,10 @@ impl Cx {
     /// # let _ = error;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn connect_within<F>(
+    pub fn connect<F>(
         &mut self,
         addr: SocketAddr,
         limit: Duration,
-        callback: Callback<F>,
-    ) -> io::Result<()>
-    where
-        F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
-    {
-        self.begin_connect(addr, Some(limit), callback)
-    }
-
-    /// With its limit, if it has one, under one lock: another core may find it over.
-    fn begin_connect<F>(
-        &mut self,
-        addr: SocketAddr,
-        limit: Option<Duration>,
         callback: Callback<F>,
     ) -> io::Result<()>
     where
@@ -157,15 +133,14 @@ impl Cx {
                 Ok(key) => key,
                 Err((error, connecting)) => return (Err(error), Some(connecting)),
             };
-            if let Some(limit) = limit {
-                let give_up = move |cx: &mut Cx| {
-                    Driver::with(cx.worker(), |driver, _| driver.give_up_connecting(key));
-                };
-                let (timer, pending) = Timer::ready(poster, Callback::new(None, here, give_up));
-                let at_ns = core.clock.now_ns().saturating_add(in_ns(limit));
-                driver.set_timer(at_ns, pending, core);
-                driver.connecting(key).limit = Some((limit, timer));
-            }
+            let give_up = move |cx: &mut Cx| {
+                Driver::with(cx.worker(), |driver, _| driver.give_up_connecting(key));
+            };
+            let (timer, pending) = Timer::ready(poster, Callback::new(None, here, give_up));
+            let at_ns = core.clock.now_ns().saturating_add(in_ns(limit));
+            driver.set_timer(at_ns, pending, core);
+            // Under the same lock: another core may find the attempt over.
+            driver.connecting(key).limit = Some((limit, timer));
             (Ok(()), None)
         })?;
         connected

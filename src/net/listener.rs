@@ -175,14 +175,12 @@ impl Drop for Rest<'_> {
     }
 }
 
-/// A bound port whose connections are delivered to a callback. Dropping it stops accepting, as
-/// [`close`](Self::close) does.
-#[must_use = "dropping it stops accepting: keep it or `detach` it"]
+/// A bound port whose connections are delivered to a callback. Dropping this handle detaches it:
+/// accepting goes on until the runtime ends. [`close`](Self::close) ends it before.
 pub struct Listener {
     listening: Arc<Listening>,
     local_addr: SocketAddr,
     cores: Vec<CoreId>,
-    detached: bool,
 }
 
 impl Cx {
@@ -257,7 +255,6 @@ impl Cx {
             listening,
             local_addr: bound,
             cores,
-            detached: false,
         })
     }
 }
@@ -314,23 +311,11 @@ impl Listener {
         self.local_addr
     }
 
-    /// Listens on until the runtime ends, without a handle to keep.
-    pub fn detach(mut self) {
-        self.detached = true;
-    }
-
     /// Stops accepting and frees the port. Connections that were made before each core has heard of
     /// it are still delivered; the callback is dropped after the last of them, in its color. A
     /// connection that is made between that and the end of the descriptor is reset by the kernel. A
     /// runtime that is ending delivers no more of them.
-    pub fn close(self) {}
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if self.detached {
-            return;
-        }
+    pub fn close(self) {
         self.listening.closed.store(true, Ordering::Release);
         let poster = &self.listening.poster;
         for &core in &self.cores {
@@ -476,7 +461,7 @@ mod tests {
             settle(&mut simulation);
             assert_eq!(homes.try_iter().collect::<Vec<_>>(), [expected; 3]);
         }
-        drop(listener);
+        listener.close();
         settle(&mut simulation);
         assert!(net.connect(addr).is_err(), "its acceptor was elsewhere");
         let gone = std::sync::mpsc::TryRecvError::Disconnected;
@@ -530,9 +515,7 @@ mod tests {
                 driver.backend.listen(listener.local_addr(), &options)
             };
             let other = crate::net::with_driver(cx, listen).unwrap();
-            finish
-                .try_finish(other.map_err(|error| error.kind()))
-                .unwrap();
+            finish.finish(other.map_err(|error| error.kind()));
         });
         assert_eq!(shared.unwrap(), Err(io::ErrorKind::AddrInUse));
     }

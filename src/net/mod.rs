@@ -21,6 +21,7 @@
 //! use mely::runtime::Finish;
 //! use mely::{Color, Cx, Handler, Runtime};
 //! use std::io;
+//! use std::time::Duration;
 //! static SERVER: Handler = Handler::new("server");
 //! static CLIENT: Handler = Handler::new("client");
 //!
@@ -52,7 +53,6 @@
 //!     let open = |_: &mut Cx, stream, _: &_| Server(stream);
 //!     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, open)?;
 //!     let addr = listener.local_addr();
-//!     listener.detach();
 //!     let connected = CLIENT.on_value(Color::DEFAULT, move |_, incoming: io::Result<_>| {
 //!         let incoming: Incoming = incoming.expect("the server listens");
 //!         incoming.serve(&CLIENT, move |cx, stream, _me| {
@@ -61,7 +61,7 @@
 //!             Client { _stream: stream, echoed: Vec::new(), finish }
 //!         });
 //!     });
-//!     cx.connect(addr, connected)
+//!     cx.connect(addr, Duration::from_secs(5), connected)
 //! }
 //!
 //! let echoed = Runtime::builder().build()?.run_until(|cx, finish| {
@@ -157,7 +157,6 @@ mod tests {
             let any = "127.0.0.1:0".parse().unwrap();
             let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            listener.detach();
         };
         simulation.start(begin).unwrap();
         settle(&mut simulation);

@@ -386,6 +386,7 @@ impl Stream {
     /// use mely::{Color, Cx, Handler, Runtime};
     /// use std::io::{self, Read, Write};
     /// use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+    /// use std::time::Duration;
     /// static ACCEPT: Handler = Handler::new("accept");
     /// static CONNECTED: Handler = Handler::new("connected");
     /// static PIPED: Handler = Handler::new("piped");
@@ -404,7 +405,8 @@ impl Stream {
     ///             let _ = client.pipe_to(cx, target.open(color), PIPE_BYTES_MAX, done);
     ///         }
     ///     };
-    ///     cx.connect(target, CONNECTED.on_value(color, connected))
+    ///     let limit = Duration::from_secs(5);
+    ///     cx.connect(target, limit, CONNECTED.on_value(color, connected))
     /// }
     ///
     /// // Somebody who answers, and somebody who asks.
@@ -436,7 +438,6 @@ impl Stream {
     ///     let any = ([127, 0, 0, 1], 0).into();
     ///     let listener = cx.listen(any, Acceptors::PerCore, on_accept).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
-    ///     listener.detach();
     /// })?;
     /// assert_eq!(client.join().unwrap()?, "hello!");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

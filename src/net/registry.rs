@@ -142,7 +142,7 @@ mod tests {
     use super::Registry;
     use crate::Post;
     use crate::net::tests::{listening, settle};
-    use crate::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
+    use crate::net::{Acceptors, Incoming, Listener, RecvBuf, Session, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cx, Handler, Runtime};
     use std::io;
@@ -177,9 +177,8 @@ mod tests {
                     cx.listen(any, Acceptors::Single, on_accept).unwrap()
                 };
                 let listener = on_any();
-                drop([on_any(), on_any(), on_any()]);
+                [on_any(), on_any(), on_any()].map(Listener::close);
                 tell.send(listener.local_addr()).unwrap();
-                listener.detach();
             })
             .unwrap();
         let registry = Registry::of_runtime(&poster.inner);
@@ -198,9 +197,7 @@ mod tests {
         let again = |cx: &mut Cx| {
             let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, _| ());
             let any = "127.0.0.1:0".parse().unwrap();
-            cx.listen(any, Acceptors::Single, on_accept)
-                .unwrap()
-                .detach();
+            cx.listen(any, Acceptors::Single, on_accept).unwrap();
         };
         poster.try_post(Color::from(1), again).unwrap();
         while simulation.step() != Step::Stalled {}

@@ -345,7 +345,6 @@ impl Cx {
     ///     let open = |_: &mut Cx, stream, _: &_| Shout(stream);
     ///     let listener = cx.serve(any, Acceptors::PerCore, &SHOUT, open).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
-    ///     listener.detach();
     /// })?;
     /// assert_eq!(client.join().unwrap()?, "HELLO");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

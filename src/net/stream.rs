@@ -148,11 +148,6 @@ impl Stream {
         self.conn.color()
     }
 
-    /// The core that receives for this connection.
-    pub fn home(&self) -> usize {
-        self.conn.home().index()
-    }
-
     /// Who is at the other end.
     ///
     /// # Errors
@@ -306,7 +301,6 @@ impl Stream {
     ///     };
     ///     let listener = cx.serve(any, Acceptors::PerCore, &WAIT, open).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
-    ///     listener.detach();
     /// })?;
     /// assert_eq!(client.join().unwrap()?, "too slow");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -58,7 +58,7 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 /// use std::time::Duration;
 /// let runtime = Runtime::builder()
 ///     .cores(2)
-///     .oversubscribe(true) // on a machine with one processor
+///     .pin(false) // on a machine with one processor
 ///     .stealing(Stealing::default())
 ///     .drain_deadline(Duration::from_secs(5))
 ///     .build()?;
@@ -69,7 +69,6 @@ pub struct Builder {
     /// None: all.
     pub(crate) cores: Option<usize>,
     topology: Option<Topology>,
-    oversubscribe: bool,
     /// None: as [`pins`] has it.
     pin: Option<bool>,
     policy: Policy,
@@ -91,7 +90,6 @@ impl Builder {
         Builder {
             cores: None,
             topology: None,
-            oversubscribe: false,
             pin: None,
             policy: Policy {
                 stealing: Stealing::ALL,
@@ -125,7 +123,7 @@ impl Builder {
                 oversubscribed: false,
                 pins: None,
                 must_pin: false,
-                core_stack_bytes: None,
+                stack_bytes: None,
                 follow_processors: false,
                 #[cfg(feature = "sim")]
                 simulated: Simulated::No,
@@ -150,13 +148,6 @@ impl Builder {
         self
     }
 
-    /// Allows more cores than there are processors. Off by default, because the threads then take
-    /// each other's processor away.
-    pub fn oversubscribe(mut self, allow: bool) -> Builder {
-        self.oversubscribe = allow;
-        self
-    }
-
     /// Whether each core's thread is pinned to its processor (Mely §IV-C).
     ///
     /// By default threads are pinned if the runtime has at least as many [cores](Self::cores) as
@@ -172,7 +163,8 @@ impl Builder {
     ///
     /// With `true`, for a program that has its processors to itself, threads are always pinned, to
     /// the processors in turn; if one cannot be, the run fails
-    /// ([`RunError::Start`](crate::RunError::Start)). With `false` no thread is pinned.
+    /// ([`RunError::Start`](crate::RunError::Start)). With `false` no thread is pinned, and there may
+    /// be more cores than processors, whose threads then take turns.
     ///
     /// Thieves choose victims by the distances between these processors, pinned or not. If a pinned
     /// runtime has fewer cores work
@@ -184,13 +176,14 @@ impl Builder {
         self
     }
 
-    /// The size of the stack of each core's thread, on which handlers run; at least 256 KiB. By
-    /// default it is the standard library's: 2 MiB, or the value of the environment variable
-    /// `RUST_MIN_STACK`. Memory is used as the stack grows.
+    /// The size of the stack of each thread: of the cores', on which handlers run, and of those for
+    /// blocking work; at least 256 KiB. By default it is the standard library's: 2 MiB, or the value
+    /// of the environment variable `RUST_MIN_STACK`. Memory is used as the stack grows.
     ///
     /// In a simulation it is that of each virtual core, 2 MiB by default.
-    pub fn core_stack_bytes(mut self, bytes: usize) -> Builder {
-        self.config.core_stack_bytes = Some(bytes);
+    pub fn stack_bytes(mut self, bytes: usize) -> Builder {
+        self.config.stack_bytes = Some(bytes);
+        self.blocking.stack_bytes = Some(bytes);
         self
     }
 
@@ -365,13 +358,6 @@ impl Builder {
     /// How long a thread for blocking work has nothing to do before it ends; 10 s by default.
     pub fn blocking_idle(mut self, time: Duration) -> Builder {
         self.blocking.idle = time;
-        self
-    }
-
-    /// The size of the stack of each thread for blocking work; at least 256 KiB. By default it is
-    /// the standard library's, whatever [`core_stack_bytes`](Self::core_stack_bytes) is.
-    pub fn blocking_stack_bytes(mut self, bytes: usize) -> Builder {
-        self.blocking.stack_bytes = Some(bytes);
         self
     }
 
@@ -557,7 +543,6 @@ impl Builder {
             Some(Backend::Sim(net)) => net,
             _ => SimNet::new(seed),
         };
-        self.oversubscribe = true;
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
         let runtime = self.build_simulated(Simulated::BySeed, topology, net.clone(), seed)?;
         Ok((runtime, net))
@@ -594,15 +579,10 @@ impl Builder {
         if threads == 0 || threads > BLOCKING_THREADS_MAX {
             return Err(BuildError::BlockingThreads(threads));
         }
-        for (setting, bytes) in [
-            ("core_stack_bytes", self.config.core_stack_bytes),
-            ("blocking_stack_bytes", self.blocking.stack_bytes),
-        ] {
-            if let Some(bytes) = bytes
-                && !(STACK_BYTES_MIN..=STACK_BYTES_MAX).contains(&bytes)
-            {
-                return Err(BuildError::StackBytes { setting, bytes });
-            }
+        if let Some(bytes) = self.config.stack_bytes
+            && !(STACK_BYTES_MIN..=STACK_BYTES_MAX).contains(&bytes)
+        {
+            return Err(BuildError::StackBytes(bytes));
         }
         let available = topology
             .cores()
@@ -613,7 +593,7 @@ impl Builder {
         if cores == 0 || cores > CORES_MAX {
             return Err(BuildError::CoreCount(cores));
         }
-        if cores > available && !self.oversubscribe {
+        if cores > available && self.pin != Some(false) {
             return Err(BuildError::TooManyCores {
                 asked: cores,
                 available,
@@ -753,8 +733,7 @@ pub enum BuildError {
     Topology(String),
     /// A runtime has from 1 to 512 cores.
     CoreCount(usize),
-    /// More cores than the process has processors, without
-    /// [`oversubscribe`](Builder::oversubscribe).
+    /// More cores than the process has processors, without [`pin(false)`](Builder::pin).
     TooManyCores {
         /// The cores asked for.
         asked: usize,
@@ -770,13 +749,7 @@ pub enum BuildError {
     /// Threads for blocking work: from 1 to 1,024.
     BlockingThreads(usize),
     /// The stack of a thread is too small, or larger than memory can be.
-    StackBytes {
-        /// [`core_stack_bytes`](Builder::core_stack_bytes) or
-        /// [`blocking_stack_bytes`](Builder::blocking_stack_bytes).
-        setting: &'static str,
-        /// What was asked for.
-        bytes: usize,
-    },
+    StackBytes(usize),
     /// The run cannot be recorded ([`record`](Builder::record)), for this reason.
     Record(String),
     /// The system refused the thread of a virtual core ([`simulate`](Builder::simulate)), for this
@@ -792,7 +765,7 @@ impl fmt::Display for BuildError {
             BuildError::CoreCount(n) => write!(f, "{n} cores: a runtime has from 1 to {CORES_MAX}"),
             BuildError::TooManyCores { asked, available } => write!(
                 f,
-                "{asked} cores on {available} processors: set `oversubscribe` if that is meant"
+                "{asked} cores on {available} processors: `pin(false)` allows that"
             ),
             BuildError::ColorSlots(n) => {
                 write!(
@@ -806,9 +779,10 @@ impl fmt::Display for BuildError {
                 "{n} threads for blocking work (`blocking_threads_max`): from 1 to \
                  {BLOCKING_THREADS_MAX}"
             ),
-            BuildError::StackBytes { setting, bytes } => write!(
+            BuildError::StackBytes(bytes) => write!(
                 f,
-                "a stack of {bytes} bytes (`{setting}`): from {STACK_BYTES_MIN} to {STACK_BYTES_MAX}"
+                "a stack of {bytes} bytes (`stack_bytes`): from {STACK_BYTES_MIN} to \
+                 {STACK_BYTES_MAX}"
             ),
             BuildError::Record(reason) => write!(f, "cannot record (`record`): {reason}"),
             #[cfg(feature = "sim")]
@@ -831,7 +805,6 @@ mod tests {
     fn on_two(cores: usize) -> Builder {
         Runtime::builder()
             .cores(cores)
-            .oversubscribe(true)
             .topology(Topology::flat(2).unwrap())
     }
 
@@ -849,8 +822,13 @@ mod tests {
     #[test]
     fn cores_are_pinned_in_turn_if_they_are_all_or_that_is_asked_for() {
         let pins = |builder: Builder| builder.build().unwrap().inner.config.pins.clone();
-        assert_eq!(pins(on_two(3)), Some(vec![0, 1, 0]));
+        assert_eq!(pins(on_two(2)), Some(vec![0, 1]));
         assert_eq!(pins(on_two(3).pin(false)), None);
+        let refused = on_two(3).build().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "3 cores on 2 processors: `pin(false)` allows that"
+        );
         assert_eq!(pins(on_two(1)), None, "the other one may be free");
         assert_eq!(pins(on_two(1).pin(true)), Some(vec![0]));
         assert_eq!(pins(on_two(2).follow_processors(true)), None);

@@ -137,24 +137,14 @@ impl<T: Send + 'static> Finish<T> {
     }
 
     /// Stops the runtime, as [`Cx::stop`] does, and makes `value` what `run_until` returns. The
-    /// first value wins; a later one is dropped.
+    /// first value wins; a later one, or one that comes after the run, is dropped.
     pub fn finish(&self, value: T) {
-        let _ = self.try_finish(value);
-    }
-
-    /// Like [`finish`](Self::finish), and gives a later value back.
-    ///
-    /// # Errors
-    /// The value, if there was one before, or the run is over.
-    pub fn try_finish(&self, value: T) -> Result<(), T> {
         let mut slot = self.value.lock().unwrap();
-        if !matches!(*slot, Value::None) {
-            return Err(value);
+        if matches!(*slot, Value::None) {
+            *slot = Value::Given(value);
+            drop(slot);
+            self.ends.0.stop();
         }
-        *slot = Value::Given(value);
-        drop(slot);
-        self.ends.0.stop();
-        Ok(())
     }
 }
 

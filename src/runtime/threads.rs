@@ -45,7 +45,7 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
     let mut threads = Vec::with_capacity(cores);
     for core in 0..cores {
         let (its, lookout) = (Arc::clone(inner), lookout.cloned());
-        let stack = inner.config.core_stack_bytes;
+        let stack = inner.config.stack_bytes;
         match spawn(format!("mely-{core}"), stack, move || {
             thread(&its, core, lookout.as_ref());
         }) {
@@ -53,7 +53,7 @@ pub(crate) fn run(inner: &Arc<Inner>) -> Result<(), RunError> {
             Err(error) => {
                 let named = stack.map(|bytes| {
                     let text = "a thread with a stack of";
-                    let text = format!("{text} {bytes} bytes (`core_stack_bytes`): {error}");
+                    let text = format!("{text} {bytes} bytes (`stack_bytes`): {error}");
                     io::Error::new(error.kind(), text)
                 });
                 fail(inner, named.unwrap_or(error));
@@ -425,7 +425,7 @@ mod tests {
 
     fn runtime(cores: usize) -> Runtime {
         let builder = Runtime::builder().cores(cores);
-        builder.oversubscribe(true).pin(false).build().unwrap()
+        builder.pin(false).build().unwrap()
     }
 
     #[test]
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn cores_that_wait_for_one_that_cannot_begin_are_told() {
         let builder = Runtime::builder().cores(2);
-        let runtime = builder.oversubscribe(true).build().unwrap();
+        let runtime = builder.pin(false).build().unwrap();
         let inner = Arc::clone(&runtime.inner);
         let (tell, told) = channel();
         std::thread::spawn(move || tell.send(all_ready(&inner)));

@@ -829,7 +829,7 @@ impl VirtualCore {
         let source = Box::new(driver);
         let worker = Worker::new(Arc::clone(inner), CoreId::of(id), clock, source);
         let (give, turns) = sync_channel(1);
-        let bytes = inner.config.core_stack_bytes.unwrap_or(STACK_BYTES);
+        let bytes = inner.config.stack_bytes.unwrap_or(STACK_BYTES);
         let stack = Some(bytes);
         let thread = spawn(format!("mely-{id}"), stack, move || take_turns(id, turns))?;
         Ok(VirtualCore {

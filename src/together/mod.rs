@@ -20,7 +20,7 @@ pub(crate) mod states;
 
 use self::states::sealed::{Handles, TakeHandles, ToHandles};
 use self::states::{Helds, InColors, StatePlace, States};
-use crate::ask::{Asked, JoinHandle, run_asked};
+use crate::ask::{Asked, JoinHandle};
 use crate::event::node::{AtLimit, Sort};
 use crate::host::holding::Held;
 use crate::host::inner::Inner;
@@ -43,12 +43,12 @@ struct Meeting<H, R: Send + 'static, F> {
     waiting: Mutex<Gathered<R, F>>,
 }
 
-type Run<H, R, F> = fn(Option<Asked<R>>, F, &mut Cx, &H, &mut Helds);
+type Run<H, R, F> = fn(Asked<R>, F, &mut Cx, &H, &mut Helds);
 
 struct Gathered<R: Send + 'static, F> {
     helds: Helds,
     /// None once it runs.
-    body: Option<(Option<Asked<R>>, F)>,
+    body: Option<(Asked<R>, F)>,
 }
 
 impl<H, R, F> Arrive for Meeting<H, R, F>
@@ -96,13 +96,13 @@ impl<H: TakeHandles> Drop for LoanOfAll<'_, H> {
 
 /// Runs `f` with all states, in an event of the one color that is not held. What it returns goes to
 /// `asked`.
-fn run<S, R, F>(asked: Option<Asked<R>>, f: F, cx: &mut Cx, handles: &S::Handles, helds: &mut Helds)
+fn run<S, R, F>(asked: Asked<R>, f: F, cx: &mut Cx, handles: &S::Handles, helds: &mut Helds)
 where
     S: States,
     R: Send + 'static,
     F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R,
 {
-    run_asked(asked, cx, |cx| {
+    asked.run(cx, |cx| {
         let mut loan = LoanOfAll {
             handles,
             by: InColors { cx, helds },
@@ -268,11 +268,7 @@ impl<H: Handles> Target<H> {
 }
 
 /// Posts `f`, which gets all states, or gives it back. What it returns goes to `asked`.
-fn post<S, R, F>(
-    target: Target<S::Handles>,
-    asked: Option<Asked<R>>,
-    f: F,
-) -> Result<(), Rejected<F>>
+fn post<S, R, F>(target: Target<S::Handles>, asked: Asked<R>, f: F) -> Result<(), Rejected<F>>
 where
     S: States,
     R: Send + 'static,
@@ -299,19 +295,7 @@ where
     })
 }
 
-fn try_with_all<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
-where
-    P: Post + ?Sized,
-    S: States,
-    F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-{
-    match Target::of(by, states, poisoned) {
-        Ok(target) => post::<S, (), F>(target, None, f),
-        Err(refused) => Err(Rejected::new(refused, f)),
-    }
-}
-
-fn ask_all<P, S, R, F>(
+fn with_all<P, S, R, F>(
     by: &P,
     states: S,
     poisoned: IfPoisoned,
@@ -330,13 +314,14 @@ where
         }
     };
     let (asked, handle) = Asked::new(&target.inner);
-    post::<S, R, F>(target, Some(asked), f)?;
+    post::<S, R, F>(target, asked, f)?;
     Ok(handle)
 }
 
 impl Cx {
     /// Posts `f` to the colors of several states at once: it runs once, in an event that has all of
     /// them, and that is atomic for every event of each of their colors.
+    /// What it returns is to be had by the handle, which may be dropped.
     ///
     /// ```
     /// use mely::{Color, Colored, Runtime};
@@ -376,26 +361,13 @@ impl Cx {
     /// no state, or one of them twice, or if they are of two runtimes; and if they are of another
     /// runtime, which has ended.
     #[track_caller]
-    pub fn with_all<S, F>(&self, states: S, f: F)
-    where
-        S: States,
-        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-    {
-        self.surely(|by| try_with_all(by, states, IfPoisoned::Posted, f));
-    }
-
-    /// As [`with_all`](Self::with_all), and returns a handle for what `f` will return.
-    ///
-    /// # Panics
-    /// As [`with_all`](Self::with_all).
-    #[track_caller]
-    pub fn ask_all<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
+    pub fn with_all<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
     where
         S: States,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|by| ask_all(by, states, IfPoisoned::Posted, f))
+        self.surely(|by| with_all(by, states, IfPoisoned::Posted, f))
     }
 }
 
@@ -408,24 +380,12 @@ impl Poster {
     /// [`Reason::NoState`](crate::Reason::NoState), [`Reason::Twice`](crate::Reason::Twice) or
     /// [`Reason::TwoRuntimes`](crate::Reason::TwoRuntimes) if the states cannot be had together,
     /// and [`Reason::Poisoned`](crate::Reason::Poisoned) if one of them is poisoned.
-    pub fn try_with_all<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
-    where
-        S: States,
-        F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) + Send + 'static,
-    {
-        try_with_all(self, states, IfPoisoned::Refused, f)
-    }
-
-    /// As [`try_with_all`](Self::try_with_all), and returns a handle for what `f` will return.
-    ///
-    /// # Errors
-    /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_ask_all<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+    pub fn try_with_all<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         S: States,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Mut<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_all(self, states, IfPoisoned::Refused, f)
+        with_all(self, states, IfPoisoned::Refused, f)
     }
 }

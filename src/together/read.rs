@@ -8,7 +8,7 @@
 use super::read_states::ReadStates;
 use super::read_states::sealed::ReadHandles;
 use super::{IfPoisoned, StatesByColor, Target};
-use crate::ask::{Asked, JoinHandle, run_asked};
+use crate::ask::{Asked, JoinHandle};
 use crate::event::node::Sort;
 use crate::host::poster::Poster;
 use crate::post::Post;
@@ -68,7 +68,7 @@ impl<H: ReadHandles> Arrive for Readers<H> {
 fn read_apart<V, R, F>(
     cx: &mut Cx,
     handler: Option<&'static Handler>,
-    asked: Option<Asked<R>>,
+    asked: Asked<R>,
     reading: V,
     f: F,
 ) where
@@ -80,18 +80,14 @@ fn read_apart<V, R, F>(
     let color = own.color();
     // Of a type of its own for each `f`, so that its time is learned by itself.
     let event = move |cx: &mut Cx| {
-        run_asked(asked, cx, |cx| f(&reading, cx));
+        asked.run(cx, |cx| f(&reading, cx));
         drop((reading, own));
     };
     cx.worker().core.post_own(handler, color, event);
 }
 
 /// Posts `f`, which reads all states, or gives it back. What it returns goes to `asked`.
-fn post_all<S, R, F>(
-    target: Target<S::Handles>,
-    asked: Option<Asked<R>>,
-    f: F,
-) -> Result<(), Rejected<F>>
+fn post_all<S, R, F>(target: Target<S::Handles>, asked: Asked<R>, f: F) -> Result<(), Rejected<F>>
 where
     S: ReadStates,
     R: Send + 'static,
@@ -119,19 +115,7 @@ where
     })
 }
 
-fn try_read<P, S, F>(by: &P, states: S, poisoned: IfPoisoned, f: F) -> Result<(), Rejected<F>>
-where
-    P: Post + ?Sized,
-    S: ReadStates,
-    F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-{
-    match Target::of(by, states, poisoned) {
-        Ok(target) => post_all::<S, (), F>(target, None, f),
-        Err(refused) => Err(Rejected::new(refused, f)),
-    }
-}
-
-fn ask_read<P, S, R, F>(
+fn read<P, S, R, F>(
     by: &P,
     states: S,
     poisoned: IfPoisoned,
@@ -150,7 +134,7 @@ where
         }
     };
     let (asked, handle) = Asked::new(&target.inner);
-    post_all::<S, R, F>(target, Some(asked), f)?;
+    post_all::<S, R, F>(target, asked, f)?;
     Ok(handle)
 }
 
@@ -158,6 +142,7 @@ impl Cx {
     /// Posts `f`, which reads a state, or several at once: together with other readers, and never
     /// beside an event that has `&mut T`. For what takes long, and would keep a color busy on one
     /// core: a read of one state costs some 2,000 instructions, which is about six posts.
+    /// What it returns is to be had by the handle, which may be dropped.
     ///
     /// ```
     /// use mely::{Color, Colored, Handler, Runtime};
@@ -210,26 +195,13 @@ impl Cx {
     /// # Panics
     /// As [`with_all`](Self::with_all).
     #[track_caller]
-    pub fn read<S, F>(&self, states: S, f: F)
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        self.surely(|by| try_read(by, states, IfPoisoned::Posted, f));
-    }
-
-    /// As [`read`](Self::read), and returns a handle for what `f` will return.
-    ///
-    /// # Panics
-    /// As [`with_all`](Self::with_all).
-    #[track_caller]
-    pub fn ask_read<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
+    pub fn read<S, R, F>(&self, states: S, f: F) -> JoinHandle<R>
     where
         S: ReadStates,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        self.surely(|by| ask_read(by, states, IfPoisoned::Posted, f))
+        self.surely(|by| read(by, states, IfPoisoned::Posted, f))
     }
 }
 
@@ -239,24 +211,12 @@ impl Poster {
     ///
     /// # Errors
     /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_read<S, F>(&self, states: S, f: F) -> Result<(), Rejected<F>>
-    where
-        S: ReadStates,
-        F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) + Send + 'static,
-    {
-        try_read(self, states, IfPoisoned::Refused, f)
-    }
-
-    /// As [`try_read`](Self::try_read), and returns a handle for what `f` will return.
-    ///
-    /// # Errors
-    /// As [`try_with_all`](Self::try_with_all).
-    pub fn try_ask_read<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
+    pub fn try_read<S, R, F>(&self, states: S, f: F) -> Result<JoinHandle<R>, Rejected<F>>
     where
         S: ReadStates,
         R: Send + 'static,
         F: for<'a> FnOnce(S::Ref<'a>, &mut Cx) -> R + Send + 'static,
     {
-        ask_read(self, states, IfPoisoned::Refused, f)
+        read(self, states, IfPoisoned::Refused, f)
     }
 }

@@ -28,12 +28,10 @@ pub const LONG: Duration = Duration::from_secs(30);
 /// A builder with this many cores, also on a machine with fewer processors. An assertion that fails
 /// in a handler ends the run.
 pub fn cores(n: usize) -> Builder {
-    let builder = Runtime::builder()
-        .on_panic(OnPanic::Stop)
-        .cores(n)
-        .oversubscribe(true);
+    let builder = Runtime::builder().on_panic(OnPanic::Stop).cores(n);
     if !cfg!(miri) {
-        return builder;
+        let fit = std::thread::available_parallelism().is_ok_and(|of| n <= of.get());
+        return if fit { builder } else { builder.pin(false) };
     }
     // Miri has no kernel, and thinks long about each slot of the table.
     builder

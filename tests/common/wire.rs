@@ -173,9 +173,6 @@ where
             .listen(any_port(), Acceptors::PerCore, on_accept)
             .unwrap();
         tell.send(listener.local_addr()).unwrap();
-        // Kept until the end of the run, and no longer.
-        let never = Callback::anonymous(ACCEPTING, move |_| drop(listener));
-        cx.timer(std::time::Duration::from_secs(3_600), never);
     });
     let returned = client.join();
     outcome.unwrap();

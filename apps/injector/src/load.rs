@@ -18,6 +18,8 @@ static RETRY_CONNECT: Handler = Handler::new("Retry");
 static SHARE: Handler = Handler::new("Share");
 static SILENCE: Handler = Handler::new("Silence");
 
+/// How long an attempt to connect may last.
+pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(60);
 /// After a connection could not be made, so long until the next try.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// Colors of the shares: this and the next ones.
@@ -224,7 +226,7 @@ impl Share {
         });
         let targets = &self.plan.work.targets;
         let target = targets[client % targets.len()];
-        if cx.connect(target, connected).is_err() {
+        if cx.connect(target, CONNECT_MAX, connected).is_err() {
             self.retry(cx, client);
         }
     }

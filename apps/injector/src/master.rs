@@ -313,7 +313,11 @@ pub(crate) fn join(runtime: Runtime, master: SocketAddr, files_max: u64) -> Resu
             }
             Err(error) => finish.finish(Err(format!("master {master}: {error}").into())),
         };
-        if let Err(error) = cx.connect(master, MASTER.on_value(MASTER_COLOR, connected)) {
+        if let Err(error) = cx.connect(
+            master,
+            crate::load::CONNECT_MAX,
+            MASTER.on_value(MASTER_COLOR, connected),
+        ) {
             failed.finish(Err(error.into()));
         }
     })?

@@ -107,8 +107,8 @@ impl Server {
             posts_remote: core.posts_remote,
             steals_tried: core.steals.iter().map(|s| s.tried).sum(),
             steals_won: core.steals.iter().map(|s| s.won).sum(),
-            steal_cost_median_ns: core.steal_cost_median().map(nanos),
-            stolen: core.stolen(),
+            steal_cost_median_ns: core.steal_cost_median.map(nanos),
+            stolen: core.steals.iter().map(|steals| steals.stolen).sum(),
             parks: core.parks,
             wakes: core.wakes,
             handler_max_ns: nanos(core.handler_max),
@@ -164,7 +164,7 @@ impl Server {
             deepest: self.deepest(),
             cores: cores.collect(),
             steals: steals.collect(),
-            steal_cost_median_ns: stats.steal_cost_median().map(nanos),
+            steal_cost_median_ns: stats.steal_cost_median.map(nanos),
         }
     }
 

@@ -5,8 +5,11 @@ use std::fmt::Write;
 
 /// The event source of all cores, and why it is not the first choice, which is empty if it is.
 pub(crate) fn told(reports: &[Report]) -> (String, String) {
-    let names: Vec<&str> = reports.iter().map(Report::name).collect();
-    let refused = reports.iter().flat_map(Report::refused).map(String::as_str);
+    let names: Vec<&str> = reports.iter().map(|report| report.name).collect();
+    let refused = reports
+        .iter()
+        .flat_map(|report| &report.refused)
+        .map(String::as_str);
     (name(&names), reason(refused))
 }
 

@@ -137,7 +137,7 @@ impl Host for Mely {
     {
         with_cx(|cx| match self {
             Mely::OneColor => shared.post(cx, move |value, _cx| f(value)),
-            Mely::ColorEach => cx.read(shared, move |value, _cx| f(value)),
+            Mely::ColorEach => drop(cx.read(shared, move |value, _cx| f(value))),
         });
     }
 

@@ -152,7 +152,7 @@ fn use_state(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &mut fastrand::Rng
 }
 
 /// A post from inside is refused at the limit only, and one from outside also at the end.
-fn must_be_taken<F>(posted: Result<(), Rejected<F>>, inside: bool) {
+fn must_be_taken<T, F>(posted: Result<T, Rejected<F>>, inside: bool) {
     match posted {
         Err(Rejected {
             reason: Reason::Ended,

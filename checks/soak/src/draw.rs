@@ -163,7 +163,7 @@ impl SideDraw {
     pub(crate) fn builder(&self) -> Builder {
         let builder = Runtime::builder()
             .cores(self.cores)
-            .oversubscribe(true)
+            .pin(false)
             .stealing(self.stealing)
             .color_slots(1 << self.slot_bits)
             .batch(self.batch)

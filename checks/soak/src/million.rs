@@ -64,7 +64,7 @@ fn life(options: &Options, backend: Backend) -> bool {
     );
     let built = Runtime::builder()
         .cores(CORES)
-        .oversubscribe(true)
+        .pin(false)
         .backend(backend)
         .build();
     let runtime = built.expect("a runtime");
@@ -89,9 +89,7 @@ fn life(options: &Options, backend: Backend) -> bool {
             let listener = cx
                 .listen(addr, Acceptors::PerCore, accept)
                 .expect("a listener");
-            let addr = listener.local_addr();
-            listener.detach();
-            addr
+            listener.local_addr()
         });
         tell.send(listeners.collect()).expect("the loader");
     });

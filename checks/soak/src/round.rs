@@ -112,8 +112,9 @@ fn closer(world: &Arc<World>, side: usize) -> JoinHandle<()> {
         if rng.u32(..3) == 0 {
             std::thread::sleep(Duration::from_micros(rng.u64(..5_000)));
             its.listener_closed.store(true, Relaxed);
-            let listener = its.listener.lock().unwrap().take();
-            drop(listener);
+            if let Some(listener) = its.listener.lock().unwrap().take() {
+                listener.close();
+            }
         }
         match world.draw.sides[side].end {
             End::Idle | End::NeverRun => return,

@@ -9,6 +9,7 @@ use mely::{Callback, Color, Cx, Handler};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 static SERVE: Handler = Handler::new("serve");
 static ASK: Handler = Handler::new("ask");
@@ -138,9 +139,15 @@ fn pass_on(cx: &mut Cx, world: &Arc<World>, side: usize, incoming: Incoming) {
         }
     };
     // Refused when the runtime is ending.
-    let _ = cx.connect(addr, Callback::anonymous_value(color, connected));
+    let _ = cx.connect(
+        addr,
+        CONNECT_MAX,
+        Callback::anonymous_value(color, connected),
+    );
 }
 
+/// How long an attempt to connect may last.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Most bytes that a handler's connection sends.
 const ASKED_MAX: usize = 20_000;
 
@@ -199,5 +206,9 @@ pub(crate) fn connect_to_any(cx: &mut Cx, world: &Arc<World>, at: Place, rng: &m
     };
     let color = Color::from(NET_COLORS + 10 + at.color as u64);
     // Refused when the runtime is ending.
-    let _ = cx.connect(addr, Callback::anonymous_value(color, connected));
+    let _ = cx.connect(
+        addr,
+        CONNECT_MAX,
+        Callback::anonymous_value(color, connected),
+    );
 }

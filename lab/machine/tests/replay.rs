@@ -229,7 +229,7 @@ fn a_recording_from_threads_can_be_replayed() {
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
         .cores(2)
-        .oversubscribe(true);
+        .pin(false);
     let builder = builder.exit_when_idle(true).stealing(Stealing::BASE);
     let runtime = builder.record(&path, 8 << 20).build().unwrap();
     runtime

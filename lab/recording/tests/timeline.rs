@@ -59,7 +59,6 @@ fn real() -> Recording {
     let builder = Runtime::builder()
         .on_panic(OnPanic::Stop)
         .cores(3)
-        .oversubscribe(true)
         .pin(false);
     let runtime = builder
         .exit_when_idle(true)

@@ -26,11 +26,6 @@ impl ColorExecutor {
         let poster = by.to_poster();
         ColorExecutor { poster, color }
     }
-
-    /// The color it spawns in.
-    pub fn color(&self) -> Color {
-        self.color
-    }
 }
 
 impl<F> Executor<F> for ColorExecutor

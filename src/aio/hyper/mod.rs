@@ -22,6 +22,7 @@
 //! use std::convert::Infallible;
 //! use std::error::Error;
 //! use std::net::SocketAddr;
+//! use std::time::Duration;
 //! static ACCEPT: Handler = Handler::new("accept");
 //!
 //! async fn answer(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -35,7 +36,8 @@
 //! }
 //!
 //! async fn ask(addr: SocketAddr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
-//!     let (mut sender, connection) = client::conn::http1::handshake(connect(addr).await?).await?;
+//!     let stream = connect(addr, Duration::from_secs(5)).await?;
+//!     let (mut sender, connection) = client::conn::http1::handshake(stream).await?;
 //!     with_cx(|cx| cx.spawn(cx.color(), connection));
 //!     let request = Request::get("/").body(Full::<Bytes>::default())?;
 //!     let answer = sender.send_request(request).await?;
@@ -54,7 +56,6 @@
 //!         Err(error) => return finish.finish(Err(error.into())),
 //!     };
 //!     let addr = listener.local_addr();
-//!     listener.detach();
 //!     cx.spawn(Color::from(2), async move { finish.finish(ask(addr).await) });
 //! })?;
 //! assert_eq!(answer.unwrap(), "hello");

@@ -118,13 +118,13 @@ fn everything_allowed_is_the_best_ring() {
     let report = without(&[libc::SYS_acct], Backend::Auto).unwrap();
     let text = report.to_string();
     assert_eq!(text, "io_uring (single issuer, deferred task work)");
-    assert!(report.refused().is_empty());
+    assert!(report.refused.is_empty());
 }
 
 #[test]
 fn a_refused_ring_is_epoll_and_says_why() {
     let report = without(&[libc::SYS_io_uring_setup], Backend::Auto).unwrap();
-    assert_eq!(report.name(), "epoll");
+    assert_eq!(report.name, "epoll");
     let text = report.to_string();
     assert!(text.contains("because io_uring"), "{text}");
     assert!(
@@ -137,8 +137,8 @@ fn a_refused_ring_is_epoll_and_says_why() {
 fn a_ring_that_may_not_register_or_enter_is_epoll() {
     for call in [&[libc::SYS_io_uring_register], &[libc::SYS_io_uring_enter]] {
         let report = without(call, Backend::Auto).unwrap();
-        assert_eq!(report.name(), "epoll", "{report}");
-        assert_eq!(report.refused().len(), 3, "{report}");
+        assert_eq!(report.name, "epoll", "{report}");
+        assert_eq!(report.refused.len(), 3, "{report}");
     }
 }
 
@@ -152,8 +152,8 @@ fn a_ring_that_completes_nothing_is_epoll() {
             .1
     });
     let report = report.join().unwrap();
-    assert_eq!(report.name(), "epoll", "{report}");
-    let refused = report.refused();
+    assert_eq!(report.name, "epoll", "{report}");
+    let refused = &report.refused;
     let says = |text: &String| text.contains("the ring completes nothing");
     assert!(refused.len() == 3 && refused.iter().all(says), "{report}");
 }
@@ -239,7 +239,7 @@ fn in_children(test: &str) {
 fn chosen_by_env() -> World {
     let choice = Backend::from_env().unwrap();
     let (backend, report) = EventSource::new(choice, &Config::default()).unwrap();
-    assert_eq!(report.name(), std::env::var("MELY_BACKEND").unwrap());
+    assert_eq!(report.name, std::env::var("MELY_BACKEND").unwrap());
     World::new(backend, None)
 }
 

@@ -415,7 +415,6 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
         let on_accept = Callback::anonymous_each(ACCEPTING, count);
         let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
-        listener.detach();
         let look = Arc::new(move |driver: &Driver| {
             its.fetch_max(driver.completions.len(), Ordering::Relaxed);
         });

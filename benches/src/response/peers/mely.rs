@@ -48,7 +48,7 @@ fn begin(cx: &mut Cx, stream: &Stream, request: Request) -> io::Result<()> {
         }
         First::Connect => {
             let connected = CONNECT.on_value(cx.color(), |_cx, connection| drop(connection));
-            cx.connect(request.addr(), connected)
+            cx.connect(request.addr(), Duration::from_secs(10), connected)
         }
     }
 }
@@ -61,7 +61,6 @@ fn start(cx: &mut Cx, stop: impl Fn() + Send + 'static) -> io::Result<()> {
     };
     let listener = cx.serve(addr, Acceptors::PerCore, &RESPOND, open)?;
     listening(listener.local_addr())?;
-    listener.detach();
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 

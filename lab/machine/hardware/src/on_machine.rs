@@ -51,8 +51,7 @@ pub trait SimulateOn {
     /// thread-local variable while it works, charges for anything or calls the runtime.
     ///
     /// # Errors
-    /// As [`build`](Builder::build); and [`BuildError::TooManyCores`] if the machine has fewer,
-    /// `oversubscribe` or not.
+    /// As [`build`](Builder::build); and [`BuildError::TooManyCores`] if the machine has fewer.
     unsafe fn simulate_on(self, machine: &Machine, seed: u64) -> Result<OnMachine, BuildError>;
 }
 
