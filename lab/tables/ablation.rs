@@ -285,6 +285,7 @@ fn print(row: &str, variants: &[(String, String)], known: &Known) {
 }
 
 fn main() -> ExitCode {
+    mely_tables::add_published();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match &arguments[..] {
         [first, rest @ ..] if first == run::ARGUMENT => run::child(rest),

@@ -160,6 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_compared_exists() {
+        crate::add_published();
         for compared in COMPARED {
             let workload = rows::workload(compared.table, Which::Itself, Shape::default(), CORES);
             assert!(workload.is_some(), "{}", compared.table);

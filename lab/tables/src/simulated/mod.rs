@@ -230,6 +230,7 @@ mod tests {
     /// Each that is rebuilt from the papers ends on virtual cores, also where a core sleeps.
     #[test]
     fn rebuilt_schedulers_are_simulated_to_the_end() {
+        crate::add_published();
         for (table, scheduler) in [
             ("hop16", "libasync-mp"),
             ("fan-in64", "libasync-mp"),

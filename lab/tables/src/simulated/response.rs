@@ -119,7 +119,7 @@ fn run(
     let its = Arc::clone(&plan);
     let start = move |cx: &mut Cx| {
         let by = cx.strong_poster();
-        sync::spawn(move || its.post_all(&by));
+        mely_hardware::begin(Box::new(move || its.post_all(&by)));
     };
     let report = run.run(start).map_err(|error| error.to_string())?;
     let times = |request: usize| {
