@@ -114,6 +114,8 @@ pub mod net;
 mod notice;
 mod policy;
 mod post;
+#[cfg(not(loom))]
+pub mod process;
 mod random;
 mod record;
 mod rejected;

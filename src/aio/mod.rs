@@ -71,9 +71,11 @@
 mod connect;
 #[cfg(feature = "hyper")]
 pub mod hyper;
+mod ready;
 mod state;
 mod stream;
 
 pub use self::connect::connect;
+pub use self::ready::{readable, writable};
 pub use self::state::UNREAD_BYTES_MAX;
 pub use self::stream::{AsyncStream, QUEUED_BYTES_MAX};

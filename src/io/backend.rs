@@ -13,7 +13,7 @@ use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
     Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner, Report,
-    SendBuf, Token,
+    SendBuf, Side, Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -188,9 +188,9 @@ impl EventSource {
         forward!(mut self, b => b.connect(token, addr))
     }
 
-    /// Tells when `fd` has become readable until canceled or failed.
-    pub(crate) fn readable(&mut self, token: Token, fd: Fd) -> Op {
-        forward!(mut self, b => b.readable(token, fd))
+    /// Tells when `fd` has become readable, or writable, until canceled or failed.
+    pub(crate) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
+        forward!(mut self, b => b.ready(token, fd, side))
     }
 
     /// Asks an operation to end.

@@ -63,8 +63,8 @@ pub(crate) enum Done {
     },
     /// `connect`: the connection stands, or why not. The descriptor is the caller's either way.
     Connected(io::Result<()>),
-    /// `readable`: there may be something to read: read until `WouldBlock`.
-    Readable(io::Result<()>),
+    /// `ready`: there may be something to read, or room to write: until `WouldBlock`.
+    Ready(io::Result<()>),
 }
 
 impl Done {
@@ -74,9 +74,7 @@ impl Done {
         match self {
             Done::Accepted(res) => res.as_ref().err(),
             Done::Received(res) => res.as_ref().err(),
-            Done::Sent { res, .. } | Done::Connected(res) | Done::Readable(res) => {
-                res.as_ref().err()
-            }
+            Done::Sent { res, .. } | Done::Connected(res) | Done::Ready(res) => res.as_ref().err(),
         }
     }
 }
@@ -113,6 +111,7 @@ pub(super) enum Kind {
     Send,
     Connect,
     Readable,
+    Writable,
 }
 
 impl Kind {
@@ -120,13 +119,23 @@ impl Kind {
         not(debug_assertions),
         allow(dead_code, reason = "for checks in debug builds")
     )]
-    pub(super) const ALL: [Kind; 5] = [
+    pub(super) const ALL: [Kind; 6] = [
         Kind::Accept,
         Kind::Recv,
         Kind::Send,
         Kind::Connect,
         Kind::Readable,
+        Kind::Writable,
     ];
+}
+
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Data, a connection, or an end.
+    Reader,
+    /// Room, or being connected.
+    Writer,
 }
 
 /// Which direction of a connection to shut down.

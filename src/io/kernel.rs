@@ -11,12 +11,13 @@ use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
-use super::{Fd, Op, Operation, State};
+use super::{Fd, Op, Operation, Side, State};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
 const ACCEPT_FLAGS: i32 = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK).bits() as i32;
 const POLL_IN: u32 = PollFlags::IN.bits() as u32;
+const POLL_OUT: u32 = PollFlags::OUT.bits() as u32;
 const POLL_RECV: u32 = PollFlags::IN.union(PollFlags::RDHUP).bits() as u32;
 
 impl Fd {
@@ -84,7 +85,8 @@ impl Submission {
         let entry = match &operation.state {
             State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
             State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
-            State::Readable => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
+            State::Ready(Side::Reader) => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
+            State::Ready(Side::Writer) => opcode::PollAdd::new(fd, POLL_OUT).multi(true).build(),
             State::Send { buf, sent_bytes } => {
                 let rest = &buf[*sent_bytes..];
                 // The length is a u32; what is beyond goes out as after any short send.

@@ -15,8 +15,7 @@
 //! Its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
-//! **Operations.** `accept`, `recv`, `send`, `connect` and `readable` start one and name it by an
-//! `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
+//! **Operations.** `accept`, `recv`, `send`, `connect` and `ready` start one and name it by an `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
 //! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
 //! when there is nothing yet that could complete.) A connection has at most one operation of each
 //! kind per descriptor and backend under way; for sends at most one *in the process*, since two
@@ -34,10 +33,10 @@
 //! - `send`: one completion, when all bytes are with the kernel or none more will be. Short sends
 //!   are not seen. The buffer comes back in every case. A send of no bytes completes too.
 //! - `connect`: one completion. The descriptor stays the caller's to close also after an error.
-//! - `readable`: a completion when there may be something to read and again when there is more
-//!   *after the caller has read until it would block*; several arrivals may be one completion, and
-//!   one may be spurious. For pipes, sockets, eventfds and the like, not for files. The terminal
-//!   one is always an error.
+//! - `ready`: a completion when there may be something to read (or room to write) and again when
+//!   there is more *after the caller has read until it would block*; several arrivals may be one
+//!   completion, and one may be spurious. For pipes, sockets, eventfds and the like, not for files.
+//!   The terminal one is always an error.
 //!
 //! Completions of one operation come in order; those of different operations in any order.
 //!
@@ -110,13 +109,13 @@ pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimNet};
 
 pub(crate) use self::backend::EventSource;
-pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Token};
+pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
 pub(crate) use self::limits::raise_open_file_limit;
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::owner::Owner;
-pub(crate) use self::signals::Signals;
+pub(crate) use self::signals::{Raises, Signals};
 
 use self::completion::Kind;
 use self::ledger::Ledger;

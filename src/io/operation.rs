@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-use super::{Completion, Done, Fd, Kind, SendBuf, Token};
+use super::{Completion, Done, Fd, Kind, SendBuf, Side, Token};
 
 /// What a backend remembers until the terminal completion.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) enum State {
     Connect {
         addr: Box<rustix::net::SocketAddrAny>,
     },
-    Readable,
+    Ready(Side),
 }
 
 impl State {
@@ -48,7 +48,8 @@ impl State {
             State::Recv => Kind::Recv,
             State::Send { .. } => Kind::Send,
             State::Connect { .. } => Kind::Connect,
-            State::Readable => Kind::Readable,
+            State::Ready(Side::Reader) => Kind::Readable,
+            State::Ready(Side::Writer) => Kind::Writable,
         }
     }
 }
@@ -91,7 +92,7 @@ impl Operation {
         };
         let done = match self.state {
             State::Accept => Done::Accepted(Err(failure.into())),
-            State::Readable => Done::Readable(Err(failure.into())),
+            State::Ready(_) => Done::Ready(Err(failure.into())),
             State::Recv => Done::Received(plain(end, super::RecvBuf::end())),
             State::Connect { .. } => Done::Connected(plain(end, ())),
             State::Send { buf, sent_bytes } => Done::Sent {

@@ -14,6 +14,11 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
+    /// Whether these are no descriptors of the system's.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self, Owner::Sim(_))
+    }
+
     /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's:
     /// given by an accept, a connect or a listen of this owner's, and not closed since.
     pub(crate) fn close(&self, fd: Fd) {

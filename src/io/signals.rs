@@ -2,19 +2,20 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+// The signal handler's own: whatever the crate's atomics are made of, it may do no more than this.
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{SendFlags, send};
 use rustix::process::getpid;
 use signal_hook::SigId;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::FORBIDDEN;
 use signal_hook::low_level::{register, unregister};
 
-use super::Fd;
-
-/// Watches for signals that ask the process to stop, instead of dying of them. A signal that the
-/// process ignores goes on being ignored.
+/// Watches for signals, instead of dying of them. A signal that the process ignores goes on being
+/// ignored.
 ///
 /// A pair of sockets and not a signalfd: that one needs the signals blocked in every thread of the
 /// process, those of foreign libraries included.
@@ -26,64 +27,129 @@ use super::Fd;
 #[derive(Debug)]
 pub(crate) struct Signals {
     read: UnixStream,
+    came: Raises,
     ids: Vec<SigId>,
 }
 
+/// What signals have come and were not taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Raises {
+    /// A bit for each.
+    came: Arc<AtomicU64>,
+    /// Those that are watched.
+    watched: u64,
+    /// Whether they are told of by this alone, and the system does not come into it.
+    simulated: bool,
+}
+
+impl Raises {
+    /// Notes that a signal has come. False: it is not watched.
+    #[cfg(feature = "sim")]
+    pub(crate) fn raise(&self, signal: i32) -> bool {
+        let bit = bit(signal) & self.watched;
+        self.came.fetch_or(bit, Ordering::Release);
+        bit != 0
+    }
+}
+
+/// A signal's bit.
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
 impl Signals {
-    /// Interrupt (from the terminal) and terminate (from whoever manages services).
-    pub(crate) fn to_stop() -> io::Result<Signals> {
+    /// Of these signals.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no signal, or none that a program may handle.
+    pub(crate) fn new(
+        signals: impl IntoIterator<Item = i32>,
+        simulated: bool,
+    ) -> io::Result<Signals> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
-        let mut signals = Signals {
+        let mut watched = Signals {
             read,
+            came: Raises {
+                came: Arc::default(),
+                watched: 0,
+                simulated,
+            },
             ids: Vec::new(),
         };
-        let watched = getpid();
-        for signal in [SIGINT, SIGTERM] {
-            // SIGINT is, if a shell without job control has started the process in the background.
-            if is_ignored(signal) {
+        let process = getpid();
+        for signal in signals {
+            let refuse = |why: &str| {
+                let text = format!("signal {signal} {why}");
+                Err(io::Error::new(ErrorKind::InvalidInput, text))
+            };
+            if !(1..=u64::BITS as i32).contains(&signal) {
+                return refuse("does not exist");
+            }
+            if FORBIDDEN.contains(&signal) {
+                return refuse("cannot be handled");
+            }
+            if signal == libc::SIGURG {
+                return refuse("is what cores tell each other by");
+            }
+            watched.came.watched |= bit(signal);
+            if simulated {
                 continue;
             }
-            let write = write.try_clone()?;
+            // SIGINT is, if a shell without job control has started the process in the background.
+            if is_ignored(signal) && signal != libc::SIGPIPE {
+                continue;
+            }
+            let (write, came) = (write.try_clone()?, Arc::clone(&watched.came.came));
             let tell = move || {
-                if getpid() == watched {
+                if getpid() == process {
+                    came.fetch_or(bit(signal), Ordering::Release);
                     // If it is full, it is readable.
                     let _ = send(&write, b"X", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                 }
             };
-            // SAFETY: `tell` makes two system calls that a signal handler may make, by a crate that
-            // makes them itself: nothing is allocated, locked or cached.
-            signals.ids.push(unsafe { register(signal, tell) }?);
+            // SAFETY: `tell` writes to an atomic and makes two system calls that a signal handler
+            // may make, by a crate that makes them itself: nothing is allocated, locked or cached.
+            watched.ids.push(unsafe { register(signal, tell) }?);
         }
-        Ok(signals)
+        Ok(watched)
     }
 
-    /// Signals that are sent by writing, for tests.
-    #[cfg(test)]
-    pub(crate) fn written() -> io::Result<(Signals, UnixStream)> {
-        let (read, write) = UnixStream::pair()?;
-        read.set_nonblocking(true)?;
-        let ids = Vec::new();
-        Ok((Signals { read, ids }, write))
+    /// What raises them in a simulation.
+    pub(crate) fn raises(&self) -> Raises {
+        self.came.clone()
     }
 
-    /// To be watched with `readable`.
-    pub(crate) fn fd(&self) -> Fd {
-        Fd::from_raw(self.read.as_raw_fd())
-    }
-
-    /// Whether one came since last asked.
-    pub(crate) fn take(&self) -> io::Result<bool> {
-        let mut came = false;
+    /// Those that came since last asked, each once, in the order of their numbers.
+    pub(crate) fn take(&self) -> impl Iterator<Item = i32> + use<> {
+        let mut any = self.came.simulated;
         loop {
             match (&self.read).read(&mut [0; 64]) {
-                Ok(0) => return Ok(came),
-                Ok(_) => came = true,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(came),
+                Ok(0) => break,
+                Ok(_) => any = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                // Empty: what it tells of was noted before it was written.
+                Err(_) => break,
             }
         }
+        let came = match any {
+            true => self.came.came.swap(0, Ordering::Acquire),
+            false => 0,
+        };
+        (1..=u64::BITS as i32).filter(move |&signal| came & bit(signal) != 0)
+    }
+}
+
+impl AsFd for Signals {
+    /// To be watched until it is readable.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.read.as_fd()
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> i32 {
+        self.read.as_raw_fd()
     }
 }
 

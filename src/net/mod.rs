@@ -80,9 +80,9 @@ mod listener;
 mod pipe;
 mod registry;
 mod session;
-mod signal;
 mod stream;
 mod timer;
+mod watch;
 
 pub use self::conn::AHEAD_BYTES_MAX;
 pub use self::framing::{LengthPrefixed, Lines};
@@ -91,6 +91,9 @@ pub use self::pipe::PIPE_BYTES_MAX;
 pub use self::session::Session;
 pub use self::stream::{Incoming, Stream};
 pub use self::timer::Timer;
+pub use self::watch::Watch;
+#[cfg(feature = "sim")]
+pub(crate) use self::watch::raise;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
@@ -126,7 +129,7 @@ fn is_canceled(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error())
 }
 
-fn ending() -> io::Error {
+pub(crate) fn ending() -> io::Error {
     // As what was under way is told: `ErrorKind::Interrupted` would say "try again".
     rustix::io::Errno::CANCELED.into()
 }

@@ -1,5 +1,5 @@
-//! What has callbacks of the user's, for as long as it lives: connections by their home core, and
-//! listeners. And connections that have no color yet, whose descriptors the end closes as well.
+//! What has callbacks of the user's, for as long as it lives: connections by their home core,
+//! listeners, and watches. And connections that have no color yet, whose descriptors the end closes as well.
 //!
 //! A callback holds the very state that owns what calls it: a session has its stream, and the
 //! stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
@@ -8,6 +8,7 @@
 
 use super::conn::Conn;
 use super::listener::Listening;
+use super::watch::Watching;
 use crate::color::CoreId;
 use crate::host::inner::{Ended, Inner};
 use crate::host::panics::InTurn;
@@ -33,6 +34,7 @@ enum Entry {
 pub(crate) struct Registry {
     conns: Box<[Mutex<Slab<Entry>>]>,
     listeners: Mutex<Vec<Weak<Listening>>>,
+    watches: Mutex<Vec<Arc<Watching>>>,
     /// Which cores' drivers have been made.
     claimed: Box<[AtomicBool]>,
 }
@@ -42,6 +44,7 @@ impl Registry {
         Registry {
             conns: (0..cores).map(|_| Mutex::new(Slab::new())).collect(),
             listeners: Mutex::new(Vec::new()),
+            watches: Mutex::new(Vec::new()),
             claimed: (0..cores).map(|_| AtomicBool::new(false)).collect(),
         }
     }
@@ -120,6 +123,24 @@ impl Registry {
         listeners.retain(|listening| listening.strong_count() > 0);
         listeners.push(listening);
     }
+
+    /// Notes a watch.
+    pub(super) fn add_watch(&self, watching: Arc<Watching>) {
+        self.watches.lock().unwrap().push(watching);
+    }
+
+    /// Forgets a watch that is over.
+    pub(super) fn remove_watch(&self, watching: &Arc<Watching>) {
+        let mut watches = self.watches.lock().unwrap();
+        if let Some(at) = watches.iter().position(|its| Arc::ptr_eq(its, watching)) {
+            watches.swap_remove(at);
+        }
+    }
+
+    /// The watches there are.
+    pub(super) fn watches(&self) -> Vec<Arc<Watching>> {
+        self.watches.lock().unwrap().clone()
+    }
 }
 
 impl Attached for Registry {
@@ -134,6 +155,10 @@ impl Attached for Registry {
         for listening in listeners.iter().filter_map(Weak::upgrade) {
             drops.run(|| listening.drop_callback());
         }
+        let watches = std::mem::take(&mut *self.watches.lock().unwrap());
+        for watching in watches {
+            drops.run(|| watching.drop_callback());
+        }
     }
 }
 
@@ -142,7 +167,7 @@ mod tests {
     use super::Registry;
     use crate::Post;
     use crate::net::tests::{listening, settle};
-    use crate::net::{Acceptors, Incoming, Listener, RecvBuf, Session, Stream};
+    use crate::net::{Acceptors, Incoming, RecvBuf, Session, Stream};
     use crate::sim::Step;
     use crate::{Callback, Color, Cx, Handler, Runtime};
     use std::io;
@@ -177,7 +202,9 @@ mod tests {
                     cx.listen(any, Acceptors::Single, on_accept).unwrap()
                 };
                 let listener = on_any();
-                [on_any(), on_any(), on_any()].map(Listener::close);
+                for listener in [on_any(), on_any(), on_any()] {
+                    listener.close();
+                }
                 tell.send(listener.local_addr()).unwrap();
             })
             .unwrap();

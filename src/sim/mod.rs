@@ -105,6 +105,7 @@ pub use self::check::check;
 use self::world::VirtualCores;
 use crate::cx::has_host;
 use crate::net::SimNet;
+use crate::process::Signal;
 use crate::runtime::builder::BuildError;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::sync::charge;
@@ -302,6 +303,12 @@ impl Simulation {
     /// A poster: what it posts between steps comes from outside.
     pub fn poster(&self) -> Poster {
         self.runtime.poster()
+    }
+
+    /// Has the simulated process get a signal, of which it is told as by the system
+    /// ([`Cx::on_signal`]).
+    pub fn raise(&self, signal: Signal) {
+        crate::net::raise(&self.runtime.inner, signal);
     }
 
     /// The network, to connect clients and to inject faults.

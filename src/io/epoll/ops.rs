@@ -7,9 +7,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal, socket,
+    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal, socket,
 };
-use super::watch::Side;
 use super::{Epoll, Item, Place};
 
 impl Epoll {
@@ -22,7 +21,7 @@ impl Epoll {
     }
 
     pub(in crate::io) fn accept(&mut self, token: Token, listener: Fd) -> Op {
-        self.start_reader(token, listener, State::Accept)
+        self.start_watched(token, listener, State::Accept, Side::Reader)
     }
 
     pub(in crate::io) fn accept_waiting(&mut self, listener: Fd) -> Vec<Fd> {
@@ -34,11 +33,11 @@ impl Epoll {
     }
 
     pub(in crate::io) fn recv(&mut self, token: Token, fd: Fd) -> Op {
-        self.start_reader(token, fd, State::Recv)
+        self.start_watched(token, fd, State::Recv, Side::Reader)
     }
 
-    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
-        self.start_reader(token, fd, State::Readable)
+    pub(in crate::io) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
+        self.start_watched(token, fd, State::Ready(side), side)
     }
 
     /// Tries at once: most responses fit into the socket's buffer, and need no registration.
@@ -88,9 +87,9 @@ impl Epoll {
     }
 
     /// Registering tells what is there already, so there is nothing to try first.
-    fn start_reader(&mut self, token: Token, fd: Fd, state: State) -> Op {
+    fn start_watched(&mut self, token: Token, fd: Fd, state: State, side: Side) -> Op {
         let op = self.start(token, fd, state, Place::Watched);
-        let completion = self.await_edge(op, Side::Reader);
+        let completion = self.await_edge(op, side);
         self.ready.extend(completion);
         op
     }

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Completion, Done, Op, State, operation::Terminal, socket};
-use super::watch::{Heard, Side};
+use super::super::{Completion, Done, Op, Side, State, operation::Terminal, socket};
+use super::watch::Heard;
 use super::{EVENTS_MAX, Epoll, Place};
 
 /// What one operation may do in one turn before the others are served.
@@ -150,14 +150,14 @@ impl Epoll {
                 Ok(Ok(())) => self.finish(op, Terminal::Ok),
                 Ok(Err(errno)) | Err(errno) => self.finish(op, Terminal::Failed(errno)),
             },
-            State::Readable => {
+            &State::Ready(side) => {
                 let token = item.operation.token;
                 out.push(Completion {
                     token,
-                    done: Done::Readable(Ok(())),
+                    done: Done::Ready(Ok(())),
                     more: true,
                 });
-                self.await_edge(op, Side::Reader)
+                self.await_edge(op, side)
             }
         };
         self.ready.extend(last);

@@ -8,7 +8,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::super::{Doorbell, Fd, Op, kernel};
+use super::super::{Doorbell, Fd, Op, Side, kernel};
 
 /// The `data` of the doorbell; that of a watch is its descriptor.
 const DOORBELL: u64 = u64::MAX;
@@ -48,13 +48,6 @@ pub(super) enum Heard {
         writer: Option<Op>,
         hung_up: bool,
     },
-}
-
-/// What an operation waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Reader,
-    Writer,
 }
 
 impl Watches {

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::{Fd, ListenOptions, Op, Operation, SendBuf, State, Token, operation::Terminal};
+use super::super::{
+    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
+};
 use super::Sim;
 
 impl Sim {
@@ -48,8 +50,8 @@ impl Sim {
         Ok((fd, self.start(token, fd, State::connect(addr))))
     }
 
-    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
-        self.start(token, fd, State::Readable)
+    pub(in crate::io) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
+        self.start(token, fd, State::Ready(side))
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {

@@ -144,9 +144,9 @@ impl Sim {
             State::Accept => net
                 .with(|net| net.accept(fd))
                 .map(|fd| PollStep::More(Done::Accepted(Ok(fd)))),
-            State::Readable => net
+            State::Ready(_) => net
                 .with(|net| net.take_notice(fd))
-                .map(|()| PollStep::More(Done::Readable(Ok(())))),
+                .map(|()| PollStep::More(Done::Ready(Ok(())))),
             State::Recv => match self.home.fill(|space| net.with(|net| net.recv(fd, space))) {
                 None => {
                     self.starved = true;

@@ -64,7 +64,7 @@ pub(super) fn cancel_readable(make: Make<'_>) {
     pipe.write();
     world.quiet();
     let (token, op) = world.readable(pipe.fd);
-    assert!(matches!(world.next(token).done, Done::Readable(Ok(()))));
+    assert!(matches!(world.next(token).done, Done::Ready(Ok(()))));
     world.backend.cancel(op);
     assert_eq!(world.failure(token), canceled());
 }

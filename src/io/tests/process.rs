@@ -1,6 +1,7 @@
 //! What needs a thread or a process of its own: filters of system calls, limits, signals.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::super::uring::FLAVORS;
 use super::super::{
-    Backend, Config, Done, EventSource, How, Report, SendBuf, Signals, raise_open_file_limit,
+    Backend, Config, Done, EventSource, Fd, How, Report, SendBuf, Signals, raise_open_file_limit,
 };
 use super::ring;
 use super::world::World;
@@ -389,14 +390,14 @@ fn signals_become_readable() {
 #[ignore = "run by signals_become_readable"]
 fn child_signals_become_readable() {
     let mut world = chosen_by_env();
-    let signals = Signals::to_stop().unwrap();
-    let (token, op) = world.readable(signals.fd());
+    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
+    let (token, op) = world.readable(Fd::from_raw(signals.as_raw_fd()));
     world.quiet();
-    assert!(!signals.take().unwrap());
+    assert_eq!(signals.take().next(), None);
     for signal in [Signal::TERM, Signal::INT] {
         kill_process(getpid(), signal).unwrap();
-        assert!(matches!(world.next(token).done, Done::Readable(Ok(()))));
-        assert!(signals.take().unwrap());
+        assert!(matches!(world.next(token).done, Done::Ready(Ok(()))));
+        assert!(signals.take().eq([signal.as_raw()]));
         world.quiet();
     }
     world.backend.cancel(op);
@@ -411,7 +412,7 @@ fn a_signal_for_a_forked_child_is_not_taken_for_ones_own() {
 #[test]
 #[ignore = "run by a_signal_for_a_forked_child_is_not_taken_for_ones_own"]
 fn child_forks_and_is_signaled() {
-    let signals = Signals::to_stop().unwrap();
+    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the child makes two system calls that are allowed after a fork.
         let child = unsafe { libc::fork() };
@@ -427,10 +428,10 @@ fn child_forks_and_is_signaled() {
         let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(waited, child);
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7);
-        assert!(!signals.take().unwrap(), "{signal} was for the child");
+        assert_eq!(signals.take().next(), None, "{signal} was for the child");
         // SAFETY: it has a handler.
         unsafe { libc::raise(signal) };
-        assert!(signals.take().unwrap(), "{signal} was for this process");
+        assert!(signals.take().eq([signal]), "{signal} was for this process");
     }
 }
 
@@ -445,13 +446,28 @@ fn child_ignores_a_signal() {
     // As in a process that a shell without job control has started in the background.
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
-    let signals = Signals::to_stop().unwrap();
+    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
     // SAFETY: it is ignored, or has a handler.
     unsafe { libc::raise(libc::SIGINT) };
-    assert!(!signals.take().unwrap());
+    assert_eq!(signals.take().next(), None);
     // SAFETY: it has a handler.
     unsafe { libc::raise(libc::SIGTERM) };
-    assert!(signals.take().unwrap());
+    // Both, in the order of their numbers, and each once.
+    let twice = Signals::new([libc::SIGUSR2, libc::SIGUSR1], false).unwrap();
+    for signal in [libc::SIGUSR2, libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: it has a handler.
+        unsafe { libc::raise(signal) };
+    }
+    assert!(twice.take().eq([libc::SIGUSR1, libc::SIGUSR2]));
+    for signal in [0, 65, libc::SIGKILL, libc::SIGSEGV, libc::SIGURG] {
+        let error = Signals::new([signal], false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(
+            error.to_string().starts_with(&format!("signal {signal} ")),
+            "{error}"
+        );
+    }
+    assert!(signals.take().eq([libc::SIGTERM]));
     drop(signals);
     // SAFETY: asks only, by setting what is set already.
     let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };

@@ -159,7 +159,7 @@ pub(super) fn readable_again_after_reading(make: Make<'_>) {
     world.quiet();
     for _ in 0..5 {
         pipe.write();
-        assert!(matches!(world.next(token).done, Done::Readable(Ok(()))));
+        assert!(matches!(world.next(token).done, Done::Ready(Ok(()))));
         pipe.read_all();
         world.quiet();
     }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    Backend, Completion, Config, Done, EventSource, Fd, ListenOptions, Op, RecvBuf, SendBuf,
+    Backend, Completion, Config, Done, EventSource, Fd, ListenOptions, Op, RecvBuf, SendBuf, Side,
     SimClient, SimNet, Token,
 };
 
@@ -71,7 +71,7 @@ impl World {
 
     pub(super) fn readable(&mut self, fd: Fd) -> (Token, Op) {
         let token = self.token();
-        (token, self.backend.readable(token, fd))
+        (token, self.backend.ready(token, fd, Side::Reader))
     }
 
     pub(super) fn connect(&mut self, addr: SocketAddr) -> (Fd, Token, Op) {
@@ -140,7 +140,7 @@ impl World {
             *over = !completion.more;
             match &completion.done {
                 Done::Accepted(res) => assert_eq!(res.is_ok(), completion.more),
-                Done::Readable(res) => assert_eq!(res.is_ok(), completion.more),
+                Done::Ready(res) => assert_eq!(res.is_ok(), completion.more),
                 Done::Received(Ok(buf)) => assert_eq!(!buf.is_empty(), completion.more),
                 Done::Received(Err(_)) | Done::Connected(_) => assert!(!completion.more),
                 Done::Sent {

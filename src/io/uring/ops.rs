@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, State, Token, kernel::Submission,
+    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, kernel::Submission,
     operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
@@ -53,8 +53,8 @@ impl Uring {
         Ok((fd, op))
     }
 
-    pub(in crate::io) fn readable(&mut self, token: Token, fd: Fd) -> Op {
-        self.start(token, fd, State::Readable)
+    pub(in crate::io) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
+        self.start(token, fd, State::Ready(side))
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {

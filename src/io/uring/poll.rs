@@ -197,8 +197,8 @@ impl Uring {
                     return self.stop(op, errno, passing);
                 }
             },
-            State::Readable => match errno {
-                None => Done::Readable(Ok(())),
+            State::Ready(_) => match errno {
+                None => Done::Ready(Ok(())),
                 Some(errno) => return self.stop(op, errno, is_passing(errno)),
             },
             State::Connect { .. } => {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::super::{Fd, ListenOptions, SendBuf, Token};
+use super::super::{Fd, ListenOptions, SendBuf, Side, Token};
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -205,7 +205,7 @@ fn a_multishot_that_has_ended_goes_on_unless_it_is_canceled() {
     on_each(&Config::default(), |uring| {
         let (here, _there) = UnixStream::pair().unwrap();
         let start = |uring: &mut Uring| {
-            let op = uring.readable(Token(0), Fd::from_raw(here.as_raw_fd()));
+            let op = uring.ready(Token(0), Fd::from_raw(here.as_raw_fd()), Side::Reader);
             poll(uring, 1);
             op
         };

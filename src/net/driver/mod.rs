@@ -20,8 +20,8 @@ use super::conn::Conn;
 use super::connect::Connecting;
 use super::listener::{Acceptor, Listening};
 use super::registry::Registry;
-use super::signal::Watching;
 use super::timer::{Pending, Timers};
+use super::watch::Watching;
 use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::{Above, Source, Visit};
@@ -30,7 +30,8 @@ use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
-    Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf, Token,
+    Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf, Side,
+    Token,
 };
 use crate::sched::core::Core;
 use crate::shared::Shared;
@@ -86,7 +87,7 @@ pub(super) enum Operation {
         fd: Fd,
         op: Op,
     },
-    Signal {
+    Watch {
         watching: Arc<Watching>,
         op: Op,
     },
@@ -421,8 +422,11 @@ impl Driver {
             (Operation::Send { conn, handler, len }, Done::Sent { res, .. }) => {
                 Conn::sent(Arc::clone(conn), handler, *len, res, core);
             }
-            (Operation::Signal { watching, .. }, Done::Readable(result)) => {
-                Watching::readable(watching, result, core);
+            (Operation::Watch { watching, .. }, Done::Ready(result)) => {
+                // Its end when it was asked for is told to nobody.
+                if !result.as_ref().is_err_and(super::is_canceled) {
+                    Watching::ready(watching, result, core);
+                }
             }
             (Operation::Connect { .. }, done @ Done::Connected(_)) => {
                 let Operation::Connect {
@@ -486,7 +490,7 @@ impl Driver {
                 conn.recv_over(self, core);
                 release(conn, core);
             }
-            Operation::Signal { watching, .. } => Watching::discard(watching, core),
+            Operation::Watch { watching, .. } => Watching::discard(watching, core),
             Operation::Send { conn, .. } => release(conn, core),
             Operation::Connect { .. } => {}
         }
@@ -564,7 +568,7 @@ impl Driver {
     fn begin_receive_stage(&mut self, core: &mut Core) {
         for (_, operation) in &self.operations {
             match operation {
-                Operation::Accept { op, .. } | Operation::Signal { op, .. } => {
+                Operation::Accept { op, .. } | Operation::Watch { op, .. } => {
                     self.backend.cancel(*op);
                 }
                 Operation::Connect { connecting, op, .. } => {
@@ -577,6 +581,11 @@ impl Driver {
         }
         for (_, acceptor) in std::mem::take(&mut self.resting) {
             self.leave(acceptor, core);
+        }
+        for watching in Registry::of_runtime(&self.inner).watches() {
+            if watching.is_simulated_at(self.core) {
+                Watching::discard(watching, core);
+            }
         }
         for timer in self.timers.take_ordinary() {
             timer.discard(core);
@@ -621,12 +630,12 @@ impl Driver {
         }
     }
 
-    pub(super) fn watch_signals(&mut self, watching: Arc<Watching>) {
-        let fd = watching.fd();
+    /// Waits until a descriptor is ready, which stays open until the operation is over.
+    pub(super) fn begin_watch(&mut self, watching: Arc<Watching>, fd: Fd, side: Side) -> Op {
         self.start(
-            |b, t| b.readable(t, fd),
-            |op| Operation::Signal { watching, op },
-        );
+            |b, t| b.ready(t, fd, side),
+            |op| Operation::Watch { watching, op },
+        )
     }
 
     /// Returns the operation's key.

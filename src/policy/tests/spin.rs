@@ -44,3 +44,11 @@ fn the_longest_spin_may_be_for_ever() {
     spin.has_slept(2);
     assert!(spin.goes_on(3) && spin.goes_on(u64::MAX));
 }
+
+#[test]
+fn who_stays_awake_after_all_spins_for_the_whole_time_again() {
+    let mut spin = Spin::new(40_000);
+    assert!(spin.goes_on(1_000) && !spin.goes_on(41_000));
+    spin.stays();
+    assert!(spin.goes_on(41_000) && spin.goes_on(80_999) && !spin.goes_on(81_000));
+}
