@@ -16,8 +16,7 @@ program() {
     # Whose tests each say what they run on, often both event sources one after the other, or are
     # simulated. A second round would be the first again. In that one, a test of theirs that goes by
     # the default fails: there is no such event source.
-    aio | clients | delays | files | late | machines | net | pipe | programs | properties | sharing | \
-        seen | sim | store | surprises | visits)
+    clients | examples | files | machines | net | properties | simulated)
         if [ "$round" = second ]; then
             echo "${name%-*}: its tests have run on both"
             exit 0

@@ -36,7 +36,7 @@ Breaks mely in thousands of places, one at a time, and sees which tests notice.
   --again FILE      only mutants that are named in FILE, as in target/mutants/survivors.txt
   --shard I/N       the I-th of N parts of the mutants, from 1
   --jobs N          mutants at a time; half of the processors by default
-  --programs A,B    only tests of these programs: lib, delays, ...
+  --programs A,B    only tests of these programs: lib, colors, ...
   --longest MS      leaves out tests that take longer
   --fresh           forgets what earlier runs on the same code have found
   --working-tree    breaks the files as they lie there, not those of the last commit

@@ -1,0 +1,14 @@
+//! Connections. Each test names its event source: see `test.sh`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod aio;
+mod framing;
+mod hyper;
+mod late;
+mod pipe;
+mod serve;
+mod stages;
+mod streams;
+mod visits;
