@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the library, of the crates that it is made of and of apps/: unit, integration and doc
-# tests, on both event sources, and the loom models. Those of benches/, machine/ and checks/ are steps
+# tests, on both event sources, and the loom models. Those of benches/, lab/ and checks/ are steps
 # of .ci/run. Needs nothing but cargo. `./test.sh quick` leaves out loom and the second event source.
 set -euo pipefail
 

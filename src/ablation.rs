@@ -1,5 +1,5 @@
 //! Switches for what the scheduler does beyond the papers, in builds with the feature `ablation`:
-//! `cargo bench -p mely-bench --bench ablation` asks what each rule is worth. Elsewhere they are
+//! `cargo bench -p mely-tables --bench ablation` asks what each rule is worth. Elsewhere they are
 //! constants, and cost nothing.
 //!
 //! The environment variable `MELY_WITHOUT` names the rules, with commas between them, that a

@@ -1,6 +1,7 @@
 //! The time. The scheduler has no clock of its own: it is given one.
 
 use crate::sync::Arc;
+use crate::sync::charge::CoreClock;
 use crate::sync::relaxed::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -16,8 +17,8 @@ pub(crate) enum Clock {
     )]
     Virtual(Arc<AtomicU64>),
     /// That of the virtual core of a machine that asks, or of the run that it belongs to.
-    #[cfg(feature = "machine")]
-    Machine,
+    #[allow(dead_code, reason = "who runs the cores of a machine constructs it")]
+    Machine(CoreClock),
 }
 
 impl Clock {
@@ -26,11 +27,7 @@ impl Clock {
         match self {
             Clock::Real(start) => start.elapsed().as_nanos() as u64,
             Clock::Virtual(now) => now.load(Ordering::Relaxed),
-            #[cfg(feature = "machine")]
-            Clock::Machine => {
-                let ns = mely_hardware::charge::clock_ns();
-                ns.or_else(mely_hardware::charge::now_ns).unwrap_or(0)
-            }
+            Clock::Machine(clock) => clock.now_ns(),
         }
     }
     /// What reading it takes, in ns, and so what two readings measure too much: the least of a few.

@@ -138,6 +138,10 @@ pub use crate::handler::Handler;
 pub use crate::hold::Hold;
 pub use crate::host::poster::Poster;
 pub use crate::post::Post;
+/// The file of a recording, byte by byte: for the crate that reads it.
+#[cfg(feature = "record")]
+#[doc(hidden)]
+pub use crate::record::format as recording;
 pub use crate::rejected::{Reason, Rejected};
 #[cfg(not(loom))]
 pub use crate::runtime::builder::Builder;

@@ -3,22 +3,25 @@
 //! Everything the scheduler's protocols rest on is imported from here. In an ordinary build these
 //! are std's types at no cost; under `--cfg loom` they are loom's, so that the models in
 //! `loom-tests/` explore the very code that ships. With the feature `machine` they are those of
-//! `mely-hardware`, which are std's too, and on virtual cores take the time that they would take on
-//! a machine that is described by numbers. `charge` is for what has no type of its own.
+//! [`charged`], which are std's too, and tell a simulated machine, if one is installed, what is done
+//! to which line. [`charge`] is for what has no type of its own.
 //!
 //! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol
 //! reads. They stay std atomics even under loom, because modelling a statistic would multiply the
 //! state space without being able to find a bug; nothing in there may ever decide about ownership,
 //! order or sleep.
 
-pub(crate) mod lock;
-
-#[cfg(loom)]
-use loom::sync as from;
 #[cfg(all(feature = "machine", not(loom)))]
-use mely_hardware::sync as from;
-#[cfg(not(any(loom, feature = "machine")))]
-use std::sync as from;
+#[doc(hidden)]
+pub mod charged;
+pub(crate) mod lock;
+#[cfg(not(all(feature = "machine", not(loom))))]
+mod uncharged;
+
+#[cfg(all(feature = "machine", not(loom)))]
+use self::charged as from;
+#[cfg(not(all(feature = "machine", not(loom))))]
+use self::uncharged as from;
 
 /// A count that means something: whoever drops the last handle acts on it.
 pub(crate) use from::Arc as CountedArc;
@@ -40,51 +43,14 @@ pub(crate) mod atomic {
     };
 }
 
-/// What costs time on a virtual core of a machine ([`mely_hardware`]), and nothing elsewhere.
-#[cfg(all(feature = "machine", not(loom)))]
-pub(crate) use mely_hardware::charge;
-#[cfg(not(all(feature = "machine", not(loom))))]
-pub(crate) mod charge {
-    #[inline(always)]
-    pub(crate) fn read_bytes(_: *const u8, _: usize) {}
-    #[inline(always)]
-    pub(crate) fn reach<T: ?Sized>(_: *const T) {}
-    #[inline(always)]
-    pub(crate) fn write_bytes(_: *const u8, _: usize) {}
-    #[inline(always)]
-    pub(crate) fn prefetch<T>(_: *const T) {}
-    #[inline(always)]
-    pub(crate) fn prefetch_to_write<T>(_: *const T) {}
-    #[inline(always)]
-    pub(crate) fn name_next(_: *const u8, _: usize, _: &str) {}
-    #[inline(always)]
-    pub(crate) fn post() {}
-    #[inline(always)]
-    pub(crate) fn run() {}
-    #[inline(always)]
-    pub(crate) fn send() {}
-    #[inline(always)]
-    pub(crate) fn turn() {}
-    #[inline(always)]
-    pub(crate) fn queue() {}
-    #[inline(always)]
-    pub(crate) fn step() {}
-    #[inline(always)]
-    pub(crate) fn pause() {
-        std::hint::spin_loop();
-    }
-    #[inline(always)]
-    pub(crate) fn uncharged<R>(f: impl FnOnce() -> R) -> R {
-        f()
-    }
-}
+/// What costs time on a virtual core of a machine, and nothing elsewhere.
+pub(crate) use from::charge;
 
 /// Clones a handle of what all cores share, for a while. The count is a line that all of them
 /// write.
 #[inline(always)]
 pub(crate) fn share<T>(of: &Arc<T>) -> Arc<T> {
-    #[cfg(all(feature = "machine", not(loom)))]
-    mely_hardware::charge::count_of(Arc::as_ptr(of), 2);
+    charge::count_of(Arc::as_ptr(of), 2);
     Arc::clone(of)
 }
 
@@ -126,9 +92,9 @@ pub(crate) use check;
 
 /// Atomics that carry statistics and estimates only; see the module text.
 pub(crate) mod relaxed {
-    #[cfg(all(feature = "machine", not(loom)))]
-    use mely_hardware::sync::atomic;
-    #[cfg(not(all(feature = "machine", not(loom))))]
+    #[cfg(not(loom))]
+    use super::from::atomic;
+    #[cfg(loom)]
     use std::sync::atomic;
 
     pub(crate) use atomic::Ordering;

@@ -34,10 +34,9 @@ pub fn cores() -> usize {
 /// If the machine has fewer.
 pub fn nearest(scheduler_cores: usize) -> Result<Vec<Vec<usize>>, String> {
     #[cfg(feature = "machine")]
-    if crate::simulated::is_set() {
-        let machine = crate::simulated::setup().machine.take(scheduler_cores);
-        let machine = machine.map_err(|error| error.to_string())?;
-        return Ok(by_distance(machine.topology(), scheduler_cores));
+    if let Some(simulator) = crate::simulated::simulator() {
+        let topology = simulator.topology(scheduler_cores)?;
+        return Ok(by_distance(&topology, scheduler_cores));
     }
     let topology = Topology::detect().map_err(|error| error.to_string())?;
     let has = topology.cores().len();

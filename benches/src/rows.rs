@@ -4,7 +4,7 @@ use crate::options::Options;
 use crate::run::Which;
 use crate::shape::{DEFAULT_BYTES, Shape};
 use crate::workloads::{TABLES, Table};
-use crate::{Scheduler, Workload, thesis};
+use crate::{Scheduler, Workload};
 
 /// A table on this many cores.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +62,13 @@ pub fn select(is_chosen: impl Fn(&str) -> bool, shape: Shape, cores: &[usize]) -
     cores.iter().flat_map(chosen).collect()
 }
 
-/// The names of all tables, that of the thesis first.
-pub fn names() -> impl Iterator<Item = &'static str> + Clone {
-    let measured = tables().map(|table| table.name);
-    [thesis::TABLE].into_iter().chain(measured)
+/// The names of all tables, the first of which is `exact` if that is one: a table without times.
+pub fn names(exact: Option<&'static str>) -> impl Iterator<Item = &'static str> + Clone {
+    exact.into_iter().chain(tables().map(|table| table.name))
 }
 
-/// Whether the thesis's table was asked for, and the rows that were, of which one of these
-/// schedulers at least runs each.
+/// Whether the table without times, `exact`, was asked for, and the rows that were, of which one of
+/// these schedulers at least runs each.
 ///
 /// # Errors
 /// If something was asked for that is not there, or nothing is.
@@ -77,13 +76,14 @@ pub fn chosen(
     options: &Options,
     cores: &[usize],
     schedulers: &[Box<dyn Scheduler>],
+    exact: Option<&'static str>,
 ) -> Result<(bool, Vec<Row>), String> {
-    options.check_tables(names())?;
+    options.check_tables(names(exact))?;
     let shaped = |shape| select(|name| options.has(name), shape, cores);
     let mut rows: Vec<Row> = options.shapes().into_iter().flat_map(shaped).collect();
     let is_there = |prefix: &str| {
         let begins = |row: &Row| row.table.name.starts_with(prefix);
-        thesis::TABLE.starts_with(prefix) || rows.iter().any(begins)
+        exact.is_some_and(|name| name.starts_with(prefix)) || rows.iter().any(begins)
     };
     if let Some(prefix) = options.tables.iter().find(|prefix| !is_there(prefix)) {
         return Err(format!(
@@ -94,11 +94,11 @@ pub fn chosen(
         let mut each = schedulers.iter();
         each.any(|scheduler| scheduler.runs(row.workload, row.cores))
     });
-    let thesis = options.has(thesis::TABLE);
-    if rows.is_empty() && !thesis {
+    let exact = exact.is_some_and(|name| options.has(name));
+    if rows.is_empty() && !exact {
         return Err("--schedulers: none of them runs any of these tables".into());
     }
-    Ok((thesis, rows))
+    Ok((exact, rows))
 }
 
 #[cfg(test)]
@@ -111,21 +111,21 @@ mod tests {
         let words = line.split_whitespace().map(str::to_owned);
         let options = Options::from_args(words, &ALL).unwrap().unwrap();
         let schedulers = schedulers::chosen(&options.schedulers).unwrap();
-        let (thesis, rows) = super::chosen(&options, &[cores], &schedulers)?;
-        Ok((thesis, rows.iter().map(|row| row.table.name).collect()))
+        let (exact, rows) = super::chosen(&options, &[cores], &schedulers, Some("units"))?;
+        Ok((exact, rows.iter().map(|row| row.table.name).collect()))
     }
 
     #[test]
     fn tables_are_chosen_by_their_beginnings() {
-        assert_eq!(chosen("--table thesis", 1), Ok((true, vec![])));
+        assert_eq!(chosen("--table units", 1), Ok((true, vec![])));
         let both = (true, vec!["chain16"]);
-        assert_eq!(chosen("--table thesis,chain16", 1), Ok(both.clone()));
-        assert_eq!(chosen("--table chain16,thesis-pri", 1), Ok(both));
-        let by_name = "--table mely-3-4 --schedulers mely-2010";
+        assert_eq!(chosen("--table units,chain16", 1), Ok(both.clone()));
+        assert_eq!(chosen("--table chain16,uni", 1), Ok(both));
+        let by_name = "--table mely-3-4 --schedulers tokio";
         let its = (false, vec!["mely-3-4-unbalanced"]);
         assert_eq!(chosen(by_name, 2), Ok(its));
-        let (thesis, all) = chosen("", 2).unwrap();
-        assert!(thesis && all.len() > 20, "{all:?}");
+        let (exact, all) = chosen("", 2).unwrap();
+        assert!(exact && all.len() > 20, "{all:?}");
     }
 
     #[test]

@@ -6,46 +6,47 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::time::Duration;
 
 #[cfg(feature = "machine")]
-pub(crate) use mely_hardware::charge;
+pub use mely::sim::machine::charge;
 #[cfg(feature = "machine")]
-pub(crate) use mely_hardware::sync::{
+pub use mely::sim::machine::sync::{
     Mutex, MutexGuard, MutexGuard as SpinMutexGuard, SpinMutex, atomic,
 };
 #[cfg(not(feature = "machine"))]
-pub(crate) use spin::mutex::{SpinMutex, SpinMutexGuard};
+pub use spin::mutex::{SpinMutex, SpinMutexGuard};
 #[cfg(not(feature = "machine"))]
-pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+pub use std::sync::{Mutex, MutexGuard, atomic};
 
 /// What has no type that charges for itself costs nothing here.
 #[cfg(not(feature = "machine"))]
-pub(crate) mod charge {
+#[allow(missing_docs, reason = "they are nothing")]
+pub mod charge {
     #[inline(always)]
-    pub(crate) fn reach<T>(_: *const T) {}
+    pub fn reach<T>(_: *const T) {}
     #[inline(always)]
-    pub(crate) fn follow<T>(_: *const T) {}
+    pub fn follow<T>(_: *const T) {}
     #[inline(always)]
-    pub(crate) fn store<T>(_: *const T) {}
+    pub fn store<T>(_: *const T) {}
     #[inline(always)]
-    pub(crate) fn read<T: ?Sized>(_: &T) {}
+    pub fn read<T: ?Sized>(_: &T) {}
     #[inline(always)]
-    pub(crate) fn write<T: ?Sized>(_: &T) {}
+    pub fn write<T: ?Sized>(_: &T) {}
     #[inline(always)]
-    pub(crate) fn name<T: ?Sized>(_: &T, _: &str, _: usize) {}
+    pub fn name<T: ?Sized>(_: &T, _: &str, _: usize) {}
     #[inline(always)]
-    pub(crate) fn name_next(_: *const u8, _: usize, _: &str) {}
+    pub fn name_next(_: *const u8, _: usize, _: &str) {}
     #[inline(always)]
-    pub(crate) fn post() {}
+    pub fn post() {}
     #[inline(always)]
-    pub(crate) fn run() {}
+    pub fn run() {}
     #[inline(always)]
-    pub(crate) fn pauses(pauses: u32) {
+    pub fn pauses(pauses: u32) {
         (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 }
 
 /// The time since some moment before the run; on a virtual core it takes a while to read.
 #[inline]
-pub(crate) fn now() -> Duration {
+pub fn now() -> Duration {
     #[cfg(feature = "machine")]
     if let Some(ns) = charge::clock_ns().or_else(charge::now_ns) {
         return Duration::from_nanos(ns);
@@ -57,19 +58,21 @@ pub(crate) fn now() -> Duration {
 }
 
 /// Begins a thread that is none of the scheduler's.
-pub(crate) fn spawn(f: impl FnOnce() + Send + 'static) {
+pub fn spawn(f: impl FnOnce() + Send + 'static) {
     #[cfg(feature = "machine")]
-    if mely_hardware::is_charged() {
-        return mely_hardware::begin(Box::new(f));
+    if charge::is_charged()
+        && let Some(simulator) = crate::simulated::simulator()
+    {
+        return simulator.begin(Box::new(f));
     }
     std::thread::spawn(f);
 }
 
 /// Leaves the processor for so long.
-pub(crate) fn sleep(time: Duration) {
+pub fn sleep(time: Duration) {
     #[cfg(feature = "machine")]
     if let Some(now_ns) = charge::now_ns()
-        && mely_hardware::is_charged()
+        && charge::is_charged()
     {
         return charge::sleep(Some(now_ns + time.as_nanos() as u64));
     }
@@ -79,22 +82,26 @@ pub(crate) fn sleep(time: Duration) {
 /// Lets a core sleep until another one wakes it. Threads read a pipe. Virtual cores are all on one
 /// thread, which a read would block: they sleep in virtual time.
 #[derive(Debug)]
-pub(crate) struct Pipe {
+pub struct Pipe {
     #[cfg_attr(not(feature = "machine"), allow(dead_code))]
     core: usize,
     ends: (PipeReader, PipeWriter),
 }
 
 impl Pipe {
-    pub(crate) fn new(core: usize) -> io::Result<Pipe> {
+    /// That of a core.
+    ///
+    /// # Errors
+    /// If the system refuses a pipe.
+    pub fn new(core: usize) -> io::Result<Pipe> {
         let ends = pipe()?;
         Ok(Pipe { core, ends })
     }
 
     /// Sleeps until [`write`](Self::write), which may have been before. May return early.
-    pub(crate) fn read(&self) {
+    pub fn read(&self) {
         #[cfg(feature = "machine")]
-        if mely_hardware::is_charged() {
+        if charge::is_charged() {
             return charge::sleep(None);
         }
         let read = (&self.ends.0).read_exact(&mut [0]);
@@ -102,9 +109,9 @@ impl Pipe {
     }
 
     /// Wakes the core that sleeps, or is about to.
-    pub(crate) fn write(&self) {
+    pub fn write(&self) {
         #[cfg(feature = "machine")]
-        if mely_hardware::is_charged() {
+        if charge::is_charged() {
             return charge::wake(self.core);
         }
         let written = (&self.ends.1).write_all(&[0]);
@@ -116,14 +123,18 @@ impl Pipe {
 ///
 /// # Errors
 /// A core whose body panicked; or what stopped the virtual ones.
-pub(crate) fn on_cores(
+pub fn on_cores(
     cores: usize,
     name: impl FnOnce() + 'static,
     body: impl Fn(usize) + Clone + Send + 'static,
 ) -> Result<(), String> {
     #[cfg(feature = "machine")]
-    if crate::simulated::is_set() {
-        return crate::simulated::run(cores, name, body);
+    if let Some(simulator) = crate::simulated::simulator() {
+        let bodies = (0..cores).map(|core| {
+            let body = body.clone();
+            Box::new(move || body(core)) as crate::simulated::Body
+        });
+        return simulator.run(Box::new(name), bodies.collect());
     }
     drop(name);
     let threads: Vec<_> = (0..cores)

@@ -74,17 +74,17 @@ impl Moment {
 #[inline(always)]
 pub(crate) fn computes(which: fn(&Costs) -> f64) {
     #[cfg(feature = "machine")]
-    crate::simulated::compute(which);
+    if let Some(simulator) = crate::simulated::simulator() {
+        simulator.compute(which);
+    }
     let _ = which;
 }
 
 /// Where runs are simulated, what lines cost counts from here, or up to here.
 fn counting(from_here: bool) {
     #[cfg(feature = "machine")]
-    if from_here {
-        charge::count_from_here();
-    } else {
-        charge::count_to_here();
+    if let Some(simulator) = crate::simulated::simulator() {
+        simulator.count(from_here);
     }
     let _ = from_here;
 }

@@ -21,24 +21,5 @@ fn what_is_not_there_is_refused() {
         "no table `cross1000`",
     );
     refuses(instructions, &[""], "no table ``");
-    refuses(env!("CARGO_BIN_EXE_measured"), &["hop16"], "hop16");
-    refuses(env!("CARGO_BIN_EXE_costs"), &["--help"], "--help");
     refuses(env!("CARGO_BIN_EXE_recording"), &["/nowhere"], "/nowhere");
-}
-
-#[cfg(feature = "machine")]
-#[test]
-fn what_cannot_be_simulated_is_refused() {
-    let refuses = |line: &str, complaint: &str| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        refuses(env!("CARGO_BIN_EXE_simulate"), &words, complaint);
-    };
-    refuses("run nowhere hop16 mely 2 100", "nowhere");
-    refuses("run epyc-2x64 nothing mely 2 100", "no such table");
-    refuses("run epyc-2x64 hop16 nobody 2 100", "no such scheduler");
-    refuses("run epyc-2x64 hop16 mely 0 100", "0 cores");
-    refuses("run epyc-2x64 hop16 mely 2 0", "0 events");
-    refuses("run epyc-2x64 hop16 tokio 2 100", "cannot be simulated");
-    refuses("validate epyc-2x64 /dev/null", "no figures");
-    refuses("scale epyc-2x64", "--help");
 }

@@ -1,4 +1,5 @@
-//! The scheduler of mely, explored by loom, with seeded faults that must be found.
+//! The scheduler of mely, explored by loom, with seeded faults that must be found. Depends on mely
+//! under `--cfg loom`; nothing depends on it.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --profile loom -p mely-loom-tests

@@ -23,7 +23,7 @@ pub(crate) struct Count {
 /// than the counting. (Not padded, though the neighbor in memory may be another core's: at its ends
 /// are profiles that hardly any program has.)
 #[derive(Debug)]
-pub(crate) struct Counts(Box<[Count; PROFILES_MAX]>);
+pub(crate) struct Counts(pub(crate) Box<[Count; PROFILES_MAX]>);
 
 // SAFETY: two zero numbers.
 unsafe impl Zeroed for Count {}
@@ -32,11 +32,6 @@ impl Counts {
     pub(crate) fn new() -> Counts {
         let counts = memory::zeroed(PROFILES_MAX).try_into();
         Counts(counts.expect("as many as asked for"))
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self, core: usize) {
-        crate::sync::charge::name(&self.0[..], "counts", core);
     }
 
     /// Those of a profile: for the core's thread to add to, for others to read.

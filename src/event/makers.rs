@@ -28,7 +28,7 @@ type MakerCell = Mutex<Option<Box<Maker>>>;
 #[derive(Debug)]
 pub(crate) struct Makers {
     /// Boxed, and each made when it is used: they are large.
-    makers: Box<[CachePadded<MakerCell>]>,
+    pub(crate) makers: Box<[CachePadded<MakerCell>]>,
     depot: Arc<Depot>,
     /// What is made is recorded there, if anywhere.
     recorder: Option<Arc<Recorder>>,
@@ -46,11 +46,6 @@ impl Makers {
             recorder,
             recorded: AtomicUsize::new(0),
         }
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        crate::sync::charge::name(&self.makers[..], "maker", 0);
     }
 
     /// With a maker that nobody else uses meanwhile.

@@ -390,19 +390,19 @@ pub(crate) struct Profiles {
     ///
     /// Behind the profiles are as many entries for events in reserved nodes: the same profile but
     /// for how an event is run. What is learned of these is learned of the first.
-    table: Box<[AtomicPtr<ClosureProfile>; 2 * PROFILES_MAX]>,
+    pub(crate) table: Box<[AtomicPtr<ClosureProfile>; 2 * PROFILES_MAX]>,
     /// Apart from the table, which each core reads for each event.
-    known: CachePadded<Mutex<Known>>,
+    pub(crate) known: CachePadded<Mutex<Known>>,
     /// Set under that lock, once all profiles are marked.
     gated: AtomicBool,
     recorded: bool,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     ids: HashMap<Key, ProfileId>,
     /// What the table leads to.
-    profiles: Vec<Arc<ClosureProfile>>,
+    pub(crate) profiles: Vec<Arc<ClosureProfile>>,
 }
 
 impl Known {
@@ -478,15 +478,6 @@ impl Profiles {
         // to other threads with an event, by a lock or what is like it. `known` keeps what entries
         // lead to.
         unsafe { &*profile }
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        charge::name(&self.table[..], "profiles", 0);
-        let known = self.known.lock().unwrap();
-        for (at, profile) in known.profiles.iter().enumerate() {
-            charge::name(&**profile, "profile", at);
-        }
     }
 
     /// The profile of an id that was not handed over with an event but read from a report of

@@ -51,13 +51,43 @@ pub(crate) struct Config {
     pub(crate) follow_processors: bool,
     /// Its cores are virtual, and one of them runs at a time.
     #[cfg(feature = "sim")]
-    pub(crate) simulated: bool,
-    /// They are those of a machine that a file describes, and there is nobody outside.
-    #[cfg(feature = "machine")]
-    pub(crate) on_machine: bool,
+    pub(crate) simulated: Simulated,
     #[cfg(not(loom))]
     /// None: what the environment variable says, else automatic.
     pub(crate) backend: Option<crate::io::Backend>,
+}
+
+/// Whether and how a runtime has virtual cores.
+#[cfg(feature = "sim")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Simulated {
+    /// It has threads.
+    #[default]
+    No,
+    /// What they do when, a seed decides.
+    BySeed,
+    /// They are those of a simulated machine, and there is nobody outside.
+    #[allow(dead_code, reason = "who runs the cores of a machine constructs it")]
+    OnMachine,
+}
+
+impl Config {
+    /// Whether the cores are virtual.
+    pub(crate) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.simulated != Simulated::No;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
+    /// Whether they are those of a simulated machine.
+    #[inline]
+    pub(crate) fn is_on_machine(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.simulated == Simulated::OnMachine;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
 }
 
 impl fmt::Debug for Config {

@@ -447,7 +447,7 @@ fn join(thread: JoinHandle<()>) {
 fn start(inner: &Arc<Inner>, state: &mut PoolState) -> io::Result<()> {
     let thread = state.next_thread;
     #[cfg(feature = "sim")]
-    if inner.config.simulated {
+    if inner.config.is_simulated() {
         start_virtual(inner, thread);
         state.started();
         return Ok(());

@@ -167,14 +167,14 @@ pub(crate) struct Quiesce {
     receiving: AtomicU32,
     /// Keep-alives that exist.
     keep_alives: AtomicU64,
-    groups: Box<[CachePadded<Group>]>,
+    pub(crate) groups: Box<[CachePadded<Group>]>,
     /// Who decides, and who makes a keep-alive from outside.
     deciding: Mutex<()>,
 }
 
 /// Cores that share a line.
 #[derive(Debug)]
-struct Group {
+pub(crate) struct Group {
     members: u64,
     /// As many of them rest.
     resting: AtomicU64,
@@ -217,11 +217,6 @@ impl Quiesce {
             groups: (0..cores).step_by(GROUP).map(group).collect(),
             deciding: Mutex::new(()),
         }
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        crate::sync::charge::name(&self.groups[..], "resting", 0);
     }
 
     #[inline]

@@ -32,7 +32,7 @@ const STEPS_MAX: u64 = if cfg!(loom) { 1 } else { LOOK_QUANTA };
 pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) inner: Arc<Inner>,
-    spin: Spin,
+    pub(crate) spin: Spin,
     /// What the running event has gathered.
     pub(super) gathered: Vec<Arc<dyn AtEnd>>,
     /// Turns that ran something since the last look at the event source.
@@ -261,13 +261,6 @@ impl Worker {
             shared.idle.vigil.end_busy(shared.core(id));
         }
         !stay
-    }
-
-    /// When a step will find something else though nobody writes anything: it has spun for long
-    /// enough, or a victim has been in one turn for too long.
-    #[cfg(feature = "machine")]
-    pub(crate) fn looks_again_ns(&self) -> u64 {
-        self.spin.ends_ns().min(self.core.looks_again_ns())
     }
 
     /// Publishes what the running event has posted to other colors.

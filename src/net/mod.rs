@@ -116,8 +116,7 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
 /// Calls `f` with this core's driver, as [`Driver::with`], for whatever has to do with the world
 /// outside of the process.
 fn with_driver<R>(cx: &mut Cx, f: impl FnOnce(&mut Driver, &mut Core) -> R) -> io::Result<R> {
-    #[cfg(feature = "machine")]
-    if cx.worker().inner.config.on_machine {
+    if cx.worker().inner.config.is_on_machine() {
         let why = "a run on a described machine has no network and gets no signals: what comes to \
                    it from outside is posted through `OnMachine::outside`";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));

@@ -1,5 +1,5 @@
 //! All numbers by which the scheduler is tuned: each with its unit last, what it bounds, and where
-//! it comes from: a paper, a row of a bench, or a bound of `benches/ablation.md`. Sizes of arrays
+//! it comes from: a paper, a row of a bench, or a bound of `lab/tables/ablation.md`. Sizes of arrays
 //! and layouts of words are with what they size.
 
 // What is learned of handlers, steals and wake-ups.

@@ -15,9 +15,9 @@ use crate::ablation::{Rule, without};
 pub(crate) struct Spin {
     longest_ns: u64,
     /// For how long it spins at present.
-    limit_ns: u64,
+    pub(crate) limit_ns: u64,
     /// When its steps began to find nothing.
-    idle_since_ns: Option<u64>,
+    pub(crate) idle_since_ns: Option<u64>,
 }
 
 impl Spin {
@@ -39,13 +39,6 @@ impl Spin {
     pub(crate) fn goes_on(&mut self, now_ns: u64) -> bool {
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
         now_ns - since_ns < self.limit_ns
-    }
-
-    /// When it does no longer, if nothing is found.
-    #[cfg(feature = "machine")]
-    pub(crate) fn ends_ns(&self) -> u64 {
-        self.idle_since_ns
-            .map_or(u64::MAX, |since_ns| since_ns.saturating_add(self.limit_ns))
     }
 
     /// The core has slept.

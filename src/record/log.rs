@@ -1,14 +1,13 @@
 //! What one thread records.
 
 use super::Loot;
+use super::format::{
+    self, Cause, ColorKind, Definition, LogId, NAME_BYTES_MAX, Page, RECORD_BYTES_MAX, Record,
+};
 use super::recorder::Recorder;
 use super::time::Time;
 use crate::Color;
 use crate::sync::Arc;
-use mely_recording::ColorKind;
-use mely_recording::format::{
-    Cause, Definition, LogId, NAME_BYTES_MAX, Page, RECORD_BYTES_MAX, Record,
-};
 use mely_topology::Distance;
 
 /// An event begins in a page that has room for it and for this many records besides, so that few
@@ -44,7 +43,7 @@ pub(crate) struct Log {
 /// The event that runs.
 #[derive(Debug)]
 struct Running {
-    color: mely_recording::Color,
+    color: format::Color,
     began_ns: u64,
     posts: u32,
     /// Known to be long.
@@ -53,12 +52,12 @@ struct Running {
 }
 
 #[inline(always)]
-fn recorded(color: Color) -> mely_recording::Color {
+fn recorded(color: Color) -> format::Color {
     let kind = match ColorKind::new(color.kind().bits()) {
         Some(kind) => kind,
         None => unreachable!("there are three kinds"),
     };
-    mely_recording::Color {
+    format::Color {
         kind,
         value: color.value(),
     }

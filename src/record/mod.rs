@@ -18,6 +18,9 @@
 //! no more.
 
 #[cfg(feature = "record")]
+#[doc(hidden)]
+pub mod format;
+#[cfg(feature = "record")]
 mod log;
 #[cfg(not(feature = "record"))]
 mod off;
@@ -27,15 +30,19 @@ mod recorder;
 mod time;
 
 #[cfg(feature = "record")]
-pub(crate) use log::Log;
+pub(crate) use format::{Cause, Definition};
 #[cfg(feature = "record")]
-pub(crate) use mely_recording::format::{Cause, Definition};
+pub(crate) use log::Log;
+#[cfg(all(not(feature = "record"), feature = "sim"))]
+pub(crate) use off::Time;
 #[cfg(not(feature = "record"))]
 pub(crate) use off::{Cause, Definition, Log, Recorder};
 #[cfg(feature = "record")]
 pub(crate) use recorder::{Recorder, Setting};
 #[cfg(feature = "record")]
 pub use recorder::{RecordingState, RecordingStats};
+#[cfg(all(feature = "record", feature = "sim"))]
+pub(crate) use time::Time;
 
 use crate::Color;
 

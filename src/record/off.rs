@@ -5,28 +5,31 @@
 
 use super::Loot;
 use crate::Color;
-#[cfg(feature = "sim")]
-use crate::clock::Clock;
 use crate::sync::Arc;
+#[cfg(feature = "sim")]
+use crate::{clock::Clock, sync::charge::FreeClock};
 use mely_topology::Distance;
 
 #[derive(Debug)]
 pub(crate) enum Recorder {}
 
 impl Recorder {
+    #[cfg(feature = "sim")]
+    pub(crate) fn go_by(&self, _time: Time) {
+        match *self {}
+    }
+
     pub(crate) fn finish(&self, _cores_left: usize) {
         match *self {}
     }
+}
 
-    #[cfg(feature = "sim")]
-    pub(crate) fn go_by(&self, _clock: Clock) {
-        match *self {}
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn go_by_machine(&self) {
-        match *self {}
-    }
+/// The time in a recording.
+#[cfg(feature = "sim")]
+#[derive(Debug)]
+pub(crate) enum Time {
+    Virtual(Clock),
+    Machine(FreeClock),
 }
 
 #[derive(Debug)]

@@ -1,12 +1,10 @@
 //! The file of a recording, and its limit.
 
+use super::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use super::time::Time;
-#[cfg(feature = "sim")]
-use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::charge::uncharged;
-use mely_recording::format::{End, Ended, Header, PAGE_BYTES, PAGE_HEADER_BYTES};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
 use std::fs::{File, FileType};
@@ -175,16 +173,10 @@ impl Recorder {
         })
     }
 
-    /// It is a simulation's, with this clock.
+    /// It is a simulation's, with this time.
     #[cfg(feature = "sim")]
-    pub(crate) fn go_by(&self, clock: Clock) {
-        let _ = self.time.set(Time::Virtual(clock));
-    }
-
-    /// It is that of a run on a machine that a file describes.
-    #[cfg(feature = "machine")]
-    pub(crate) fn go_by_machine(&self) {
-        let _ = self.time.set(Time::Machine(crate::sync::Arc::default()));
+    pub(crate) fn go_by(&self, time: Time) {
+        let _ = self.time.set(time);
     }
 
     pub(super) fn time(&self) -> &Time {

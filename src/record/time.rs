@@ -2,28 +2,21 @@
 
 #[cfg(feature = "sim")]
 use crate::clock::Clock;
-#[cfg(feature = "machine")]
-use crate::sync::{
-    Arc,
-    relaxed::{AtomicU64, Ordering},
-};
-#[cfg(feature = "machine")]
-use mely_hardware::charge;
+use crate::sync::charge::FreeClock;
 use std::sync::OnceLock;
 
 /// ns since the recording began.
 #[derive(Clone, Debug)]
-pub(super) enum Time {
+pub(crate) enum Time {
     /// By the processor's counter where it has one to go by: reading that takes a third of what the
     /// system's clock does. With its count at the beginning.
     Real(quanta::Clock, u64),
     /// By a simulation's clock.
     #[cfg(feature = "sim")]
     Virtual(Clock),
-    /// By the clocks of a described machine's cores, which tell it a recording for nothing; with
-    /// the latest that was told, since after the run there are no such cores.
-    #[cfg(feature = "machine")]
-    Machine(Arc<AtomicU64>),
+    /// By the clocks of a described machine's cores.
+    #[allow(dead_code, reason = "who runs the cores of a machine constructs it")]
+    Machine(FreeClock),
 }
 
 impl Time {
@@ -42,15 +35,7 @@ impl Time {
             Time::Real(clock, began) => clock.delta_as_nanos(*began, clock.raw()),
             #[cfg(feature = "sim")]
             Time::Virtual(clock) => clock.now_ns(),
-            #[cfg(feature = "machine")]
-            Time::Machine(latest) => charge::uncharged(|| match charge::now_ns() {
-                Some(now_ns) => {
-                    let before_ns = latest.load(Ordering::Relaxed);
-                    latest.store(before_ns.max(now_ns), Ordering::Relaxed);
-                    now_ns
-                }
-                None => latest.load(Ordering::Relaxed),
-            }),
+            Time::Machine(clock) => clock.now_ns(),
         }
     }
 }

@@ -4,6 +4,8 @@ use super::{Runtime, pins};
 use crate::ablation::{Rule, without};
 use crate::color::{CoreId, HashKey, SLOT_BITS_MAX, SLOT_BITS_MIN};
 use crate::event::makers;
+#[cfg(feature = "sim")]
+use crate::host::inner::Simulated;
 use crate::host::inner::{Config, Inner};
 use crate::host::panics::{OnPanic, PanicReport};
 use crate::host::pool::{BlockingLimits, BlockingPool, SlowBlocking, SlowBlockingHook};
@@ -16,12 +18,12 @@ use crate::policy::{Policy, Stealing};
 use crate::record::Recorder;
 #[cfg(feature = "record")]
 use crate::record::Setting;
+#[cfg(feature = "record")]
+use crate::record::format::Header;
 use crate::shared::idle::wake_cost::WakeCost;
 use crate::shared::{Setup, Shared};
 use crate::sync::Arc;
 use crate::topology::{Distance, Topology};
-#[cfg(feature = "record")]
-use mely_recording::format::Header;
 use std::fmt;
 #[cfg(feature = "record")]
 use std::path::PathBuf;
@@ -65,7 +67,7 @@ const SIMULATED_SPIN_MAX: Duration = Duration::from_micros(2);
 #[must_use = "a builder builds nothing by itself"]
 pub struct Builder {
     /// None: all.
-    cores: Option<usize>,
+    pub(crate) cores: Option<usize>,
     topology: Option<Topology>,
     /// None: as [`pins`] has it.
     pin: Option<bool>,
@@ -124,9 +126,7 @@ impl Builder {
                 stack_bytes: None,
                 follow_processors: false,
                 #[cfg(feature = "sim")]
-                simulated: false,
-                #[cfg(feature = "machine")]
-                on_machine: false,
+                simulated: Simulated::No,
                 backend: None,
             },
         }
@@ -543,35 +543,25 @@ impl Builder {
             Some(Backend::Sim(net)) => net,
             _ => SimNet::new(seed),
         };
-        self.config.backend = Some(Backend::Sim(net.clone()));
-        self.config.simulated = true;
-        self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
-        self.pin = Some(false);
         self.spin = self.spin.min(SIMULATED_SPIN_MAX);
-        let runtime = self.build_on(topology, HashKey::from_seed(seed))?;
+        let runtime = self.build_simulated(Simulated::BySeed, topology, net.clone(), seed)?;
         Ok((runtime, net))
     }
 
-    /// With the virtual cores of a machine, all of them.
-    #[cfg(feature = "machine")]
-    pub(crate) fn build_on_machine(
+    /// A runtime with virtual cores, on this network.
+    #[cfg(feature = "sim")]
+    pub(crate) fn build_simulated(
         mut self,
+        simulated: Simulated,
         topology: Topology,
+        net: crate::net::SimNet,
         seed: u64,
     ) -> Result<Runtime, BuildError> {
-        use crate::net::{Backend, SimNet};
-        self.config.backend = Some(Backend::Sim(SimNet::new(seed)));
-        self.config.simulated = true;
-        self.config.on_machine = true;
+        self.config.backend = Some(crate::net::Backend::Sim(net));
+        self.config.simulated = simulated;
         self.config.on_panic = self.on_panic.unwrap_or(OnPanic::Stop);
-        self.cores = None;
         self.pin = Some(false);
         self.build_on(topology, HashKey::from_seed(seed))
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn chosen_cores(&self) -> Option<usize> {
-        self.cores
     }
 
     fn build_on(mut self, topology: Topology, hash_key: HashKey) -> Result<Runtime, BuildError> {
@@ -627,7 +617,7 @@ impl Builder {
             victims: victims(&topology, cores, available),
             policy: self.policy,
             events_max: self.events_max,
-            makers: if self.is_simulated() {
+            makers: if self.config.is_simulated() {
                 1
             } else {
                 makers::count(self.events_max)
@@ -642,19 +632,10 @@ impl Builder {
         Ok(Runtime::new(inner))
     }
 
-    fn is_simulated(&self) -> bool {
-        #[cfg(feature = "sim")]
-        return self.config.simulated;
-        #[cfg(not(feature = "sim"))]
-        false
-    }
-
     /// What a wake-up is taken to cost: measured by default, but in a simulation, where that would
     /// be what its random delays are.
     fn first_wake_cost(&self) -> WakeCost {
-        let is_random = self.is_simulated();
-        #[cfg(feature = "machine")]
-        let is_random = is_random && !self.config.on_machine;
+        let is_random = self.config.is_simulated() && !self.config.is_on_machine();
         let fixed = self
             .wake_cost
             .or(is_random.then_some(Duration::from_nanos(WAKE_NS)));
@@ -675,7 +656,7 @@ impl Builder {
         let Some(setting) = &self.record else {
             return Ok(None);
         };
-        let simulated = self.is_simulated();
+        let simulated = self.config.is_simulated();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let header = Header {
             cores,

@@ -98,7 +98,7 @@ pub(crate) struct Core {
     pub(crate) id: CoreId,
     pub(crate) shared: Arc<Shared>,
     /// This core's part of it.
-    pub(super) own: Arc<CoreShared>,
+    pub(crate) own: Arc<CoreShared>,
     pub(crate) clock: Clock,
     pub(super) maker: Maker,
     pub(super) outbox: Outbox,
@@ -111,7 +111,7 @@ pub(crate) struct Core {
     pub(super) timing: Timing,
     /// Cores whose doorbells are to be rung as soon as no lock is held; see [`super::waking`].
     pub(super) bells: Vec<CoreId>,
-    pub(super) search: Search,
+    pub(crate) search: Search,
     /// What is to be told.
     #[cfg(feature = "tracing")]
     pub(crate) notices: Notices,
@@ -580,13 +580,6 @@ impl Core {
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
         self.own.pokes.any() || self.own.hint.queued() > 0
-    }
-
-    /// What [`is_called`](Self::is_called) looks at.
-    #[cfg(feature = "machine")]
-    pub(crate) fn called_at(&self) -> [*const u8; 2] {
-        let (pokes, hint) = (&raw const *self.own.pokes, &raw const *self.own.hint);
-        [pokes.cast(), hint.cast()]
     }
 
     /// Whether this core's last step ran events, none of them long: then what is queued goes before

@@ -24,6 +24,7 @@ use crate::color::CoreId;
 use crate::policy::victim::{self, Temptation};
 use crate::shared::idle::{Why, notify};
 use crate::shared::queue::color_queue::Taken;
+use crate::sync::charge::Due;
 use crate::sync::fault;
 use arrayvec::ArrayVec;
 use mely_topology::Distance;
@@ -44,7 +45,7 @@ struct Sighting {
 
 /// A core's search for work.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(crate) struct Search {
     /// One for each victim.
     sightings: Vec<Option<Sighting>>,
     pub(super) state: Searching,
@@ -56,8 +57,7 @@ pub(super) struct Search {
     pub(super) levels_at_ns: u64,
     pub(super) compared: usize,
     /// When the first victim will count as stuck, by the last search.
-    #[cfg(feature = "machine")]
-    stuck_at_ns: u64,
+    pub(crate) stuck_at: Due,
 }
 
 impl Search {
@@ -69,8 +69,7 @@ impl Search {
             levelling: None,
             levels_at_ns: 0,
             compared: 0,
-            #[cfg(feature = "machine")]
-            stuck_at_ns: u64::MAX,
+            stuck_at: Due::NEVER,
         }
     }
 
@@ -188,19 +187,10 @@ impl Core {
         }
     }
 
-    /// When a search will find something else though nobody writes anything.
-    #[cfg(feature = "machine")]
-    pub(crate) fn looks_again_ns(&self) -> u64 {
-        self.search.stuck_at_ns
-    }
-
     fn search(&mut self, loot: &mut Loot) -> bool {
         let now_ns = self.clock.now_ns();
         self.search.tempted = false;
-        #[cfg(feature = "machine")]
-        {
-            self.search.stuck_at_ns = u64::MAX;
-        }
+        self.search.stuck_at = Due::NEVER;
         if self.shared.policy.stealing.locality {
             let ranks = 0..self.search.sightings.len();
             return ranks
@@ -244,11 +234,8 @@ impl Core {
         *sighting = Some(Sighting { turns, since_ns });
         let asleep = shared.idle.sleepers.contains(id);
         let patience_ns = victim::patience_ns(cost_ns, asleep, shared.idle.wake_cost.ns());
-        #[cfg(feature = "machine")]
-        {
-            let at_ns = since_ns.saturating_add(patience_ns).saturating_add(1);
-            self.search.stuck_at_ns = self.search.stuck_at_ns.min(at_ns);
-        }
+        let at_ns = since_ns.saturating_add(patience_ns).saturating_add(1);
+        self.search.stuck_at.or_at(at_ns);
         let seen_ns = now_ns.saturating_sub(since_ns);
         let stuck = victim::is_stuck(victim.progress.is_long(), seen_ns, patience_ns);
         stuck.then_some(Temptation::Stuck)

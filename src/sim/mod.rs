@@ -95,20 +95,12 @@
 
 mod check;
 #[cfg(feature = "machine")]
-mod on_machine;
-#[cfg(feature = "machine")]
-mod outside;
+#[doc(hidden)]
+pub mod machine;
 mod trace;
 mod world;
 
 pub use self::check::check;
-#[cfg(feature = "machine")]
-pub use self::on_machine::OnMachine;
-#[cfg(feature = "machine")]
-pub use self::outside::Outside;
-/// Machines made of numbers, and what costs time on their virtual cores.
-#[cfg(feature = "machine")]
-pub use mely_hardware as machine;
 
 use self::world::VirtualCores;
 use crate::cx::has_host;
@@ -116,6 +108,7 @@ use crate::net::SimNet;
 use crate::runtime::builder::BuildError;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
 use crate::signal::Signal;
+use crate::sync::charge;
 use crate::{Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
 use std::time::Duration;
@@ -380,7 +373,7 @@ impl Drop for Simulation {
 }
 
 /// Inside a handler of a simulation: leaves this core for a moment, in which others go on.
-/// Elsewhere it does nothing; on a machine (`Builder::simulate_on`) nothing while a panic unwinds.
+/// Elsewhere it does nothing; on a simulated machine nothing while a panic unwinds.
 ///
 /// One virtual core runs at a time: hold no lock here that another handler waits for.
 pub fn pause(cx: &mut Cx) {
@@ -389,7 +382,7 @@ pub fn pause(cx: &mut Cx) {
 }
 
 /// Inside a handler of a simulation: work that takes `time`, in which others go on. Elsewhere it
-/// does nothing; on a machine (`Builder::simulate_on`) nothing while a panic unwinds. As for
+/// does nothing; on a simulated machine nothing while a panic unwinds. As for
 /// [`pause`], hold no lock.
 pub fn work(cx: &mut Cx, time: Duration) {
     let _ = cx;
@@ -397,9 +390,8 @@ pub fn work(cx: &mut Cx, time: Duration) {
 }
 
 fn work_ns(ns: u64) {
-    #[cfg(feature = "machine")]
-    if mely_hardware::is_charged() {
-        return mely_hardware::charge::work_ns(ns);
+    if charge::is_charged() {
+        return charge::work_ns(ns);
     }
     world::work(ns);
 }
@@ -416,10 +408,6 @@ pub enum SimError {
     Again,
     /// Given up after this many steps; see [`Simulation::set_steps_max`].
     Endless(u64),
-    /// On a [machine](OnMachine): the virtual time was up, or no core could go on; with what each
-    /// waited for.
-    #[cfg(feature = "machine")]
-    Stopped(Box<mely_hardware::Stopped>),
 }
 
 impl fmt::Display for SimError {
@@ -434,8 +422,6 @@ impl fmt::Display for SimError {
             }
             SimError::Again => f.write_str("a simulation runs once"),
             SimError::Endless(steps) => write!(f, "given up after {steps} steps"),
-            #[cfg(feature = "machine")]
-            SimError::Stopped(stopped) => stopped.fmt(f),
         }
     }
 }
@@ -445,8 +431,6 @@ impl std::error::Error for SimError {
         match self {
             SimError::Run(error) => error.source(),
             SimError::Stalled | SimError::Again | SimError::Endless(_) => None,
-            #[cfg(feature = "machine")]
-            SimError::Stopped(stopped) => Some(&**stopped),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::host::watchdog::{Watchdog, running as running_handler};
 use crate::host::worker::{Next, Worker, go_on_once};
 use crate::net::Driver;
 use crate::random::Random;
+use crate::record::Time;
 use crate::runtime::threads::Late;
 #[cfg(debug_assertions)]
 use crate::sched::section::Section;
@@ -258,7 +259,7 @@ impl VirtualCores {
         let now_ns = Arc::new(relaxed::AtomicU64::new(0));
         let clock = Clock::Virtual(Arc::clone(&now_ns));
         if let Some(recorder) = &inner.shared.recorder {
-            recorder.go_by(clock.clone());
+            recorder.go_by(Time::Virtual(clock.clone()));
         }
         inner.virtual_clock.get_or_init(|| clock);
         if inner.shared.policy.stealing.enabled {

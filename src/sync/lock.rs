@@ -82,8 +82,7 @@ pub(crate) mod spin {
                 if !self.state.wanted.load(Ordering::Relaxed) {
                     self.state.wanted.store(true, Ordering::Relaxed);
                 }
-                #[cfg(all(feature = "machine", not(loom)))]
-                if self.state.held.wait_for_unlock() {
+                if charge::wait_for_lock(&self.state.held, false, || self.is_free()) {
                     continue;
                 }
                 spins += 1;
@@ -102,6 +101,11 @@ pub(crate) mod spin {
                 return None;
             }
             self.take()
+        }
+
+        /// As a simulated machine looks, at no cost.
+        fn is_free(&self) -> bool {
+            charge::uncharged(|| !self.state.held.load(Ordering::Relaxed))
         }
 
         /// A look before a swap: the line stays shared while somebody else holds the lock.
@@ -170,10 +174,7 @@ pub(crate) mod spin {
             } else {
                 Ordering::Release
             };
-            #[cfg(all(feature = "machine", not(loom)))]
-            self.0.unlock(order);
-            #[cfg(not(all(feature = "machine", not(loom))))]
-            self.0.store(false, order);
+            charge::unlock(self.0, || charge::uncharged(|| self.0.store(false, order)));
         }
     }
 }

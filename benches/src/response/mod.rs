@@ -76,7 +76,7 @@ use std::process::Command;
 /// Where the program of the peers is, and how many workers it has.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The program `respond`, of this package.
+    /// The program `respond`, of this package, or one that calls [`respond`] with its arguments.
     pub respond: PathBuf,
     /// Workers of each server.
     pub cores: usize,
@@ -91,6 +91,27 @@ impl Bench {
         let mut command = Command::new(&self.respond);
         command.arg(peer).arg(cores.to_string());
         Running::of(command, &Vec::from_iter(0..cores))
+    }
+}
+
+/// What the program `respond` does: a server, or one run of posts.
+///
+/// # Errors
+/// Arguments of neither, and what fails.
+pub fn respond(arguments: &[String]) -> Result<(), String> {
+    match arguments {
+        [first, rest @ ..] if first == posts::ARGUMENT => posts::child(rest),
+        [peer, workers] => {
+            let workers = workers.parse().ok().filter(|&workers| workers > 0);
+            let workers: usize = workers.ok_or("WORKERS: not a count")?;
+            let peer = peers::find(peer).ok_or_else(|| {
+                let names = options::peer_names();
+                format!("{peer}: no such server; there are {names}")
+            })?;
+            let served = (peer.serve)(workers);
+            served.map_err(|error| format!("{}: {error}", peer.name))
+        }
+        _ => Err("usage: respond PEER WORKERS".to_owned()),
     }
 }
 

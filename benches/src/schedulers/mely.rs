@@ -138,8 +138,9 @@ impl Scheduler for Mely {
             builder = builder.watchdog(Duration::MAX);
         }
         #[cfg(feature = "machine")]
-        if crate::simulated::is_set() {
-            return self.run_simulated(builder, workload, world, cores);
+        if let Some(simulator) = crate::simulated::simulator() {
+            let observer = simulator.run_mely(builder, workload, world, cores)?;
+            return Ok(self.extras(&observer, cores));
         }
         let runtime = builder.build().map_err(|error| error.to_string())?;
         let observer = runtime.poster();
@@ -153,28 +154,6 @@ impl Scheduler for Mely {
 }
 
 impl Mely {
-    #[cfg(feature = "machine")]
-    fn run_simulated(
-        &self,
-        builder: mely::Builder,
-        workload: Workload,
-        world: &'static World,
-        cores: usize,
-    ) -> Result<Extras, String> {
-        let setup = crate::simulated::setup();
-        // SAFETY: no workload lends anything by a thread-local variable.
-        let run = unsafe { builder.simulate_on(&setup.machine, setup.seed) };
-        let mut run = run.map_err(|error| error.to_string())?;
-        run.set_time_max(Duration::from_secs(60));
-        if let Some(ns) = setup.ahead_ns {
-            run.set_ahead_ns(ns);
-        }
-        let observer = run.poster();
-        let report = run.run(move |cx| workload.start_all(cx, world, cores));
-        crate::simulated::keep_report(report.map_err(|error| error.to_string())?);
-        Ok(self.extras(&observer, cores))
-    }
-
     fn extras(&self, observer: &Poster, cores: usize) -> Extras {
         let stats = observer.stats();
         let mut steals = Steals::default();

@@ -8,7 +8,6 @@ mod crossbeam;
 mod deques;
 mod done;
 mod idle;
-pub mod libasync;
 mod mely;
 mod queue;
 mod rayon;
@@ -19,6 +18,7 @@ mod vyukov;
 
 use self::deques::Deques;
 use crate::{Workload, World};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl Steals {
     }
 
     /// What several cores stole.
-    fn sum(cores: impl Iterator<Item = Steals>) -> Steals {
+    pub fn sum(cores: impl Iterator<Item = Steals>) -> Steals {
         cores.fold(Steals::default(), |a, b| Steals {
             won: a.won + b.won,
             colors: a.colors + b.colors,
@@ -109,12 +109,23 @@ impl Steals {
     }
 }
 
-fn mp(recycles: bool) -> Box<dyn Scheduler> {
-    Box::new(libasync::mp::LibasyncMp { recycles })
+/// Schedulers that another package has.
+#[derive(Clone, Copy, Debug)]
+pub struct More {
+    /// Those that run in every table that they can run.
+    pub beside: fn() -> Vec<Box<dyn Scheduler>>,
+    /// Those that run only where one is asked for by name.
+    pub by_name: fn() -> Vec<Box<dyn Scheduler>>,
 }
 
-fn smp(stealing: bool, recycles: bool) -> Box<dyn Scheduler> {
-    Box::new(libasync::smp::LibasyncSmp { stealing, recycles })
+static MORE: OnceLock<More> = OnceLock::new();
+
+/// Adds schedulers, once, before anything else is asked for here.
+///
+/// # Panics
+/// If some were added before.
+pub fn add(more: More) {
+    assert!(MORE.set(more).is_ok(), "schedulers are added once");
 }
 
 /// All schedulers; floors first.
@@ -129,24 +140,12 @@ pub fn all() -> Vec<Box<dyn Scheduler>> {
         #[cfg(asio)]
         Box::new(asio::Asio),
     ];
-    let mut all: Vec<Box<dyn Scheduler>> = vec![
-        Box::new(boxes::Boxes),
-        Box::new(bare_wake::BareWake),
-        mp(false),
-        mp(true),
-        smp(false, false),
-        smp(false, true),
-        smp(true, true),
-    ];
+    let mut all: Vec<Box<dyn Scheduler>> =
+        vec![Box::new(boxes::Boxes), Box::new(bare_wake::BareWake)];
+    all.extend(MORE.get().into_iter().flat_map(|more| (more.beside)()));
     all.extend(modes);
     all.extend(peers);
     all
-}
-
-/// Mely as published: beside the papers' tables only where one is asked for by name.
-fn published() -> impl Iterator<Item = Box<dyn Scheduler>> {
-    let modes = libasync::mely_2010::MODES.iter();
-    modes.map(|mode| Box::new(*mode) as Box<dyn Scheduler>)
 }
 
 /// What is missing on this machine, for those who read the tables.
@@ -157,7 +156,8 @@ pub fn absent() -> Option<&'static str> {
 
 fn known() -> impl Iterator<Item = Box<dyn Scheduler>> {
     let of_response: Box<dyn Scheduler> = Box::new(tokio_queue::TokioQueue);
-    all().into_iter().chain(published()).chain([of_response])
+    let by_name = MORE.get().into_iter().flat_map(|more| (more.by_name)());
+    all().into_iter().chain(by_name).chain([of_response])
 }
 
 /// The scheduler of this name.
@@ -208,12 +208,12 @@ mod tests {
             Ok::<Vec<_>, String>(chosen.iter().map(|s| s.name()).collect())
         };
         // Also those that are there by name only.
-        let both = ["boxes", "mely-2010"];
+        let both = ["boxes", "tokio-queue"];
         assert_eq!(chosen(&both).as_deref(), Ok(&both[..]));
         assert_eq!(chosen(&[]).unwrap().len(), all().len());
         let refused = chosen(&["mely", "nobody"]).unwrap_err();
         assert!(
-            refused.contains("`nobody`") && refused.contains("mely-2010"),
+            refused.contains("`nobody`") && refused.contains("tokio-queue"),
             "{refused}"
         );
         if absent().is_some() {

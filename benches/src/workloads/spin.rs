@@ -9,8 +9,8 @@ use std::time::Instant;
 #[inline(never)]
 pub(crate) fn spin(iterations: u32) {
     #[cfg(feature = "machine")]
-    if mely_hardware::is_charged() {
-        return mely_hardware::charge::work_ns(iterations.into());
+    if crate::sync::charge::is_charged() {
+        return crate::sync::charge::work_ns(iterations.into());
     }
     let mut x = u64::from(iterations) | 1;
     let mut done = 0;

@@ -3,7 +3,7 @@
 #![no_main]
 #![allow(dead_code, reason = "the tests also make recordings by hand")]
 
-#[path = "../../../recording/tests/support/mod.rs"]
+#[path = "../../../lab/recording/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

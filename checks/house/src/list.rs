@@ -27,11 +27,20 @@ pub(crate) struct Folder {
     pub(crate) tolerated: Vec<Tolerated>,
 }
 
+/// A package outside of `lab/` whose tests may depend on one of it.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    pub(crate) at: usize,
+    pub(crate) package: String,
+    pub(crate) reads: String,
+}
+
 /// The list.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) folders: Vec<Folder>,
     pub(crate) unsafe_blocks: Vec<Entry>,
+    pub(crate) reads: Vec<Reads>,
 }
 
 impl List {
@@ -68,6 +77,11 @@ impl List {
                         to: to.to_owned(),
                     });
                 }
+                ["reads", package, reads] => list.reads.push(Reads {
+                    at,
+                    package: package.to_owned(),
+                    reads: reads.to_owned(),
+                }),
                 ["unsafe", path, count] => {
                     let entry = Entry {
                         at,

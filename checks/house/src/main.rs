@@ -3,7 +3,8 @@
 //!
 //! [`names`] is what one file says, [`lines`] how long it is. [`house`] is the whole library and
 //! the arrows between its modules; [`circles`] are arrows that lead back to where they began.
-//! [`check`] compares all of it with [`list`], which is `house.txt`.
+//! [`check`] compares all of it with [`list`], which is `house.txt`. [`packages`] are the arrows between
+//! packages: none leads from the product to `lab/`.
 
 mod check;
 mod circles;
@@ -11,6 +12,7 @@ mod house;
 mod lines;
 mod list;
 mod names;
+mod packages;
 mod public;
 
 use circles::{Layers, circles, closing};
@@ -80,6 +82,7 @@ fn work() -> Result<bool> {
         return Ok(true);
     }
     let mut deviations = check::deviations(&house, &list)?;
+    deviations.extend(packages::deviations(&list, &read)?);
     let listed = std::fs::read_to_string(root.join("checks/house/public.rs.txt"))?;
     deviations.extend(check::public(&public, &listed));
     for deviation in &deviations {

@@ -1,4 +1,6 @@
 //! What a user of the library can name, in the form of a header: each public item without its body.
+//! Left out is what is `doc(hidden)`, a file by `#![doc(hidden)]`: it is for other crates of this
+//! repository.
 //!
 //! The lint `unreachable_pub` sees to it that what says `pub` can be reached.
 
@@ -38,11 +40,15 @@ pub(crate) fn header(house: &House, read: &dyn Fn(&str) -> Option<String>) -> Re
     Ok(header)
 }
 
-/// Whether this is for tests and models only, or for nobody's eyes.
+/// Whether this is for tests and models only, or `doc(hidden)`: for other crates of this repository.
 fn hidden(attrs: &[Attribute]) -> bool {
+    let is_undocumented = |attr: &Attribute| {
+        let word = attr.parse_args::<syn::Ident>();
+        attr.path().is_ident("doc") && word.is_ok_and(|word| word == "hidden")
+    };
     attrs
         .iter()
-        .any(|attr| is_for_tests(attr) || is_for_models(attr))
+        .any(|attr| is_for_tests(attr) || is_for_models(attr) || is_undocumented(attr))
 }
 
 /// The name of a public type or trait.
@@ -206,7 +212,7 @@ mod tests {
     fn what_a_user_cannot_name_is_not() {
         let seen = header_of(
             "struct A; impl A { pub fn a() {} } impl Clone for A {}\n\
-             pub(crate) fn f() {} #[cfg(test)] pub fn g() {} #[cfg(loom)] pub fn h() {}",
+             pub(crate) fn f() {} #[cfg(test)] pub fn g() {} #[cfg(loom)] pub fn h() {} #[doc(hidden)] pub fn i() {}",
         );
         assert_eq!(seen, "");
     }

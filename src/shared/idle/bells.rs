@@ -28,7 +28,7 @@ pub(crate) trait Bell: Send + Sync + std::fmt::Debug {
 
 /// Where a doorbell hangs.
 #[derive(Debug, Default)]
-struct Hook {
+pub(crate) struct Hook {
     /// The lock is held for a copy only, also in models: loom need not see it.
     bell: RwLock<Option<Arc<dyn Bell>>>,
     /// When a core has last rung it, in ns, unless who was woken has seen that: 0.
@@ -39,7 +39,7 @@ struct Hook {
 #[derive(Debug)]
 pub(crate) struct Bells {
     /// One a core, hung up by its thread before it first sleeps; and the watchdog's.
-    hooks: Box<[CachePadded<Hook>]>,
+    pub(crate) hooks: Box<[CachePadded<Hook>]>,
     /// Cores that are owed a ring by whoever takes them out.
     pub(crate) due: CoreSet,
 }
@@ -110,14 +110,6 @@ impl Bells {
     pub(crate) fn ring_due(&self) {
         while let Some(core) = self.due.take_from(CoreId::of(0)) {
             self.ring(core);
-        }
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        self.due.name_lines("bells_due");
-        for (at, hook) in self.hooks.iter().enumerate() {
-            crate::sync::charge::name(hook, "bell", at);
         }
     }
 }

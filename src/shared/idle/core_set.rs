@@ -9,18 +9,13 @@ pub(crate) const GROUP: usize = if cfg!(loom) { 4 } else { 16 };
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct CoreSet(Box<[CachePadded<AtomicU64>]>);
+pub(crate) struct CoreSet(pub(crate) Box<[CachePadded<AtomicU64>]>);
 
 impl CoreSet {
     /// None of this number of cores.
     pub(crate) fn none_of(cores: usize) -> CoreSet {
         let word = |_| CachePadded::new(AtomicU64::new(0));
         CoreSet((0..cores.div_ceil(GROUP)).map(word).collect())
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self, name: &'static str) {
-        crate::sync::charge::name(&self.0[..], name, 0);
     }
 
     /// The word of a core, and its bit.

@@ -93,14 +93,4 @@ impl Idle {
     pub(crate) fn any(&self) -> bool {
         self.searchers.any() || self.sleepers.any()
     }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        use crate::sync::charge;
-        self.sleepers.name_lines("sleepers");
-        charge::name(&self.vigil, "vigil", 0);
-        self.searchers.name_lines();
-        charge::name(&self.wake_cost, "wake_cost", 0);
-        self.bells.name_lines();
-    }
 }

@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 
 /// See the module text.
 #[derive(Debug)]
-pub(crate) struct Searchers(Box<[CachePadded<AtomicU32>]>);
+pub(crate) struct Searchers(pub(crate) Box<[CachePadded<AtomicU32>]>);
 
 impl Searchers {
     pub(crate) fn none_of(cores: usize) -> Searchers {
@@ -55,13 +55,6 @@ impl Searchers {
     /// It ends its search.
     pub(crate) fn end(&self, core: CoreId) {
         self.of(core).fetch_sub(1, Ordering::AcqRel);
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        for (at, count) in self.0.iter().enumerate() {
-            crate::sync::charge::name(count, "searching", at);
-        }
     }
 }
 

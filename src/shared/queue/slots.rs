@@ -95,7 +95,7 @@ impl<'a> Table<'a> {
 /// All slots of a runtime.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    slots: Box<[Slot]>,
+    pub(crate) slots: Box<[Slot]>,
     pub(crate) map: ColorMap,
 }
 
@@ -157,11 +157,6 @@ impl Slots {
         self.at(slot)
             .owner
             .store(core.number() as u16 + 1, Ordering::Release);
-    }
-
-    #[cfg(feature = "machine")]
-    pub(crate) fn name_lines(&self) {
-        crate::sync::charge::name(&self.slots[..], "slot", 0);
     }
 
     /// All of them.
