@@ -70,7 +70,7 @@
 //! Event-Driven Programs*, USENIX 2003) has the colors, the queue a core and the idea of stealing.
 //! Mely (Gaud, Geneves, Lachaize, Lepers, Mottet, Muller, Quema: *Efficient Workstealing for
 //! Multicore Event-Driven Systems*, ICDCS 2010) has the queue a color, the stealing-queue and the
-//! three heuristics. ARCHITECTURE.md in the repository says what differs here, and why.
+//! three heuristics. docs/papers.md in the repository says what differs here, and why.
 
 #![cfg_attr(
     loom,

@@ -426,9 +426,10 @@ impl Inner {
     }
 
     fn discard_events(&self) {
-        // Foreign threads are counted before they push, and may be about to. Bounded all the same:
-        // what comes even later is dropped with the last handle.
-        for _ in 0..1_000 {
+        // Foreign threads are counted before they push, and may be about to, once the system gives
+        // them a processor. Bounded all the same: what comes even later is dropped with the last
+        // handle, which it must not own itself.
+        for round in 0..1_000 {
             // The last event of a hold that is still out may never come, nor that of a task.
             let out = self.holds_out() + self.tasks_waiting();
             let left = self.events_left().saturating_sub(out);
@@ -437,6 +438,10 @@ impl Inner {
             }
             let discarded = self.shared.discard();
             self.discarded.fetch_add(discarded, Ordering::Relaxed);
+            #[cfg(not(loom))]
+            if round >= 100 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             crate::sync::yield_now();
         }
     }

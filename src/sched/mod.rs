@@ -11,7 +11,7 @@
 //! passes on what a core has that does not work. [`timing`] is how a core knows what its handlers
 //! take, and what it does before a long one.
 //! [`together`] posts to several colors at once. [`holding`] is how a color is held: its events
-//! then ask a gate ([`crate::gate`]). [`depth`] is for reports.
+//! then ask a gate ([`crate::gate`]). [`depth`] is for reports, and [`recording`] for recordings.
 //!
 //! The papers' structures, and how cores reach each other, are in [`crate::shared`].
 //!

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md names what there is, and leaves out no module.
+//! ARCHITECTURE.md and its pages name what there is, and leave out no module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn text() -> String {
-    fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
 }
 
 /// What stands in backticks, but for blocks.
@@ -54,8 +54,8 @@ fn what_it_names_is_there() {
         .into_iter()
         .map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
         .collect();
-    let text = text();
-    let quoted = quoted(&text);
+    let pages = ["ARCHITECTURE.md", "docs/colors.md", "docs/papers.md"].map(read);
+    let quoted: Vec<&str> = pages.iter().flat_map(|page| quoted(page)).collect();
     assert!(quoted.len() > 100, "that is not all of it");
     for name in quoted {
         if name.ends_with(".rs") || name.ends_with('/') {
@@ -87,23 +87,22 @@ fn what_it_names_is_there() {
 
 #[test]
 fn it_leaves_out_no_module() {
-    let text = text();
-    for folder in ["src", "src/sched"] {
+    let names_in = |folder: &str, text: String, quote: fn(&str, bool) -> String| {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if ["lib.rs", "mod.rs"].contains(&name) {
-                continue;
+            if !["lib.rs", "mod.rs"].contains(&name) {
+                let quoted = quote(name, path.is_dir());
+                assert!(text.contains(&quoted), "{folder}: {quoted} is left out");
             }
-            let slash = if path.is_dir() { "/" } else { "" };
-            let names = [
-                format!("`{folder}/{name}{slash}`"),
-                format!("`{name}{slash}`"),
-            ];
-            assert!(
-                names.iter().any(|name| text.contains(name)),
-                "{folder}/{name} is not in ARCHITECTURE.md"
-            );
         }
-    }
+    };
+    names_in("src", read("ARCHITECTURE.md"), |name, is_folder| {
+        format!("`src/{name}{}`", if is_folder { "/" } else { "" })
+    });
+    // Tests apart.
+    let modules = read("src/sched/mod.rs").replace("mod choices;", "[`choices`]");
+    names_in("src/sched", modules, |name, _| {
+        format!("[`{}`]", name.trim_end_matches(".rs"))
+    });
 }
