@@ -43,7 +43,6 @@ impl Session for Echo {
 fn start(cx: &mut Cx, addr: SocketAddr, stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let listener = cx.serve(addr, Acceptors::PerCore, &ECHO, |_, stream, _| Echo(stream))?;
     println!("listening on {}", listener.local_addr());
-    // Dropping it would close it: so it lives until the runtime ends.
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 

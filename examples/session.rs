@@ -51,7 +51,6 @@ fn start(cx: &mut Cx, addr: SocketAddr, stop: impl Fn() + Send + 'static) -> io:
         count: 0,
     })?;
     println!("listening on {}", listener.local_addr());
-    // Dropping it would close it: so it lives until the runtime ends.
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 

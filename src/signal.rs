@@ -13,6 +13,8 @@ impl Signal {
     pub const INT: Signal = Signal(libc::SIGINT);
     /// Ctrl-\.
     pub const QUIT: Signal = Signal(libc::SIGQUIT);
+    /// To end at once; cannot be handled, so it is for children.
+    pub const KILL: Signal = Signal(libc::SIGKILL);
     /// For the program's own purposes.
     pub const USR1: Signal = Signal(libc::SIGUSR1);
     /// For the program's own purposes.

@@ -4,6 +4,7 @@ use crate::Cx;
 use crate::ask::Asked;
 use crate::callback::Callback;
 use crate::net::child::Child;
+use crate::net::control;
 use crate::task::ambient::try_with_cx;
 use std::io;
 use std::process::ExitStatus;
@@ -19,7 +20,8 @@ impl Child {
         let waits = try_with_cx(|cx| {
             let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
             let told = move |_: &mut Cx, status| asked.settle(status);
-            let watch = self.on_exit(cx, Callback::new(None, cx.color(), told))?;
+            // Nobody holds that color; the task is woken in its own.
+            let watch = self.on_exit(cx, Callback::new(None, control(cx.core_id()), told))?;
             Ok::<_, io::Error>((watch.cancel_on_drop(), handle))
         });
         let (_watch, handle) = waits.map_err(io::Error::other)??;

@@ -1,18 +1,13 @@
 //! Waiting in a task until a descriptor is ready.
 
-use crate::Cx;
 use crate::ask::Asked;
-use crate::callback::Callback;
-use crate::net::Watch;
+use crate::io::Side;
 use crate::task::ambient::try_with_cx;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Told once.
-type Told = Box<dyn FnMut(&mut Cx, io::Result<()>) + Send>;
-
 /// Waits until `fd` is readable: at once if it is. For descriptors that are no stream of mely's, as
-/// [`Cx::on_readable`]. Dropping the future ends the wait.
+/// [`Cx::on_readable`](crate::Cx::on_readable). Dropping the future ends the wait.
 ///
 /// ```
 /// use mely::{Color, Runtime, aio};
@@ -33,10 +28,10 @@ type Told = Box<dyn FnMut(&mut Cx, io::Result<()>) + Send>;
 /// ```
 ///
 /// # Errors
-/// As [`Cx::on_readable`], and `ECANCELED` when the runtime is asked to stop; one whose source is
+/// As [`Cx::on_readable`](crate::Cx::on_readable), and `ECANCELED` when the runtime is asked to stop; one whose source is
 /// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks.
 pub async fn readable(fd: impl AsFd) -> io::Result<()> {
-    ready(fd.as_fd(), |cx, fd, told| cx.on_readable(fd, told)).await
+    ready(fd.as_fd(), Side::Reader).await
 }
 
 /// Waits until there is room to write to `fd`; as [`readable`].
@@ -44,22 +39,13 @@ pub async fn readable(fd: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// As [`readable`].
 pub async fn writable(fd: impl AsFd) -> io::Result<()> {
-    ready(fd.as_fd(), |cx, fd, told| cx.on_writable(fd, told)).await
+    ready(fd.as_fd(), Side::Writer).await
 }
 
-async fn ready(
-    fd: BorrowedFd<'_>,
-    watch: impl FnOnce(&mut Cx, BorrowedFd<'_>, Callback<Told>) -> io::Result<Watch>,
-) -> io::Result<()> {
+async fn ready(fd: BorrowedFd<'_>, side: Side) -> io::Result<()> {
     let waits = try_with_cx(|cx| {
         let (asked, handle) = Asked::new(&cx.worker_ref().inner);
-        let mut asked = Some(asked);
-        let told: Told = Box::new(move |_cx, ready| {
-            if let Some(mut asked) = asked.take() {
-                asked.settle(ready);
-            }
-        });
-        let watch = watch(cx, fd, Callback::new(None, cx.color(), told))?;
+        let watch = cx.watch_once(fd, side, asked)?;
         Ok::<_, io::Error>((watch.cancel_on_drop(), handle))
     });
     let (_watch, handle) = waits.map_err(io::Error::other)??;

@@ -438,8 +438,7 @@ impl Inner {
             }
             let discarded = self.shared.discard();
             self.discarded.fetch_add(discarded, Ordering::Relaxed);
-            #[cfg(not(loom))]
-            if round >= 100 {
+            if cfg!(not(loom)) && round >= 100 {
                 std::thread::sleep(Duration::from_millis(1));
             }
             crate::sync::yield_now();

@@ -281,6 +281,8 @@ impl Unfinished {
 
 impl Display for Unfinished {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let is_child = |named: &&Obstacle| matches!(named, Obstacle::Child { .. });
+        let children = self.named.iter().filter(is_child).count() as u64;
         let counts = [
             (self.events, "event", "events"),
             (self.holds, "hold", "holds"),
@@ -293,6 +295,7 @@ impl Display for Unfinished {
             (self.strong_posters, "strong poster", "strong posters"),
             (self.timers, "timer", "timers"),
             (self.connections, "connection", "connections"),
+            (children, "child", "children"),
         ];
         let counts = counts.iter().filter(|(count, ..)| *count > 0);
         let counts: Vec<_> = counts

@@ -54,18 +54,42 @@ impl Raises {
 
 /// A signal's bit.
 fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
+    match signal {
+        1..=64 => 1 << (signal - 1),
+        _ => 0,
+    }
 }
 
 impl Signals {
-    /// Of these signals.
+    /// Whether these are signals that a program may handle.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no signal, or none that a program may handle.
-    pub(crate) fn new(
-        signals: impl IntoIterator<Item = i32>,
-        simulated: bool,
-    ) -> io::Result<Signals> {
+    /// `InvalidInput` for those that are not.
+    pub(crate) fn check(signals: &[i32]) -> io::Result<()> {
+        for &signal in signals {
+            let refuse = |why: &str| {
+                let text = format!("signal {signal} {why}");
+                Err(io::Error::new(ErrorKind::InvalidInput, text))
+            };
+            if bit(signal) == 0 {
+                return refuse("does not exist");
+            }
+            if FORBIDDEN.contains(&signal) || signal == libc::SIGBUS {
+                return refuse("cannot be handled");
+            }
+            // Those between are the C library's own.
+            if (32..libc::SIGRTMIN()).contains(&signal) {
+                return refuse("is the system's");
+            }
+            if signal == libc::SIGURG {
+                return refuse("is what cores tell each other by");
+            }
+        }
+        Ok(())
+    }
+
+    /// Of these signals, which were checked.
+    pub(crate) fn new(signals: &[i32], simulated: bool) -> io::Result<Signals> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         let mut watched = Signals {
@@ -78,20 +102,7 @@ impl Signals {
             ids: Vec::new(),
         };
         let process = getpid();
-        for signal in signals {
-            let refuse = |why: &str| {
-                let text = format!("signal {signal} {why}");
-                Err(io::Error::new(ErrorKind::InvalidInput, text))
-            };
-            if !(1..=u64::BITS as i32).contains(&signal) {
-                return refuse("does not exist");
-            }
-            if FORBIDDEN.contains(&signal) {
-                return refuse("cannot be handled");
-            }
-            if signal == libc::SIGURG {
-                return refuse("is what cores tell each other by");
-            }
+        for &signal in signals {
             watched.came.watched |= bit(signal);
             if simulated {
                 continue;

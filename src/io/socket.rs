@@ -6,7 +6,7 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
     connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
@@ -104,6 +104,8 @@ pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
     // A listener has none.
     getpeername(&socket).map_err(|_| no_stream())?;
     rustix::io::ioctl_fionbio(&socket, true)?;
+    // What the process was given is not for its children.
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     // Refused by what is not of TCP.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(keep(socket))

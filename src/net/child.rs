@@ -9,10 +9,11 @@
 //! What a child reads and writes are sockets, not pipes: so they are streams as all others.
 
 use super::stream::Incoming;
-use super::watch::{Exits, Watch};
+use super::watch::{Exits, Reaps, Watch};
 use crate::Cx;
 use crate::ask::{Asked, JoinHandle};
 use crate::callback::Callback;
+use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::signal::Signal;
 use crate::sync::{Arc, Mutex};
@@ -20,27 +21,64 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// What is shared with the watches that wait for its end.
-pub(super) type Started = Arc<Mutex<std::process::Child>>;
-
-/// A child that runs, or has ended; from [`spawn`].
-///
-/// Dropped, it goes on: nobody is told of its end, and no zombie is left of it.
-pub struct Child {
-    child: Started,
+/// A child, as its handle and the watches that wait for it have it.
+pub(super) struct Started {
+    /// None once it is given to who reaps it.
+    child: Mutex<Option<std::process::Child>>,
     pidfd: OwnedFd,
     id: u32,
     poster: Poster,
 }
 
+impl Started {
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The status, or why it cannot be had, once it has ended.
+    pub(super) fn status(&self) -> Option<io::Result<ExitStatus>> {
+        let mut child = self.child.lock().unwrap();
+        child.as_mut()?.try_wait().transpose()
+    }
+}
+
+impl Drop for Started {
+    /// A child that has ended is a zombie until its parent has asked for the status.
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap().take();
+        let (Some(mut child), Ok(pidfd)) = (child, self.pidfd.try_clone()) else {
+            return;
+        };
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        let color = super::driver::control(CoreId::of(0));
+        // If the runtime was asked to stop, it is left as std leaves it.
+        let _ = self.poster.post_own(color, move |cx: &mut Cx| {
+            let _ = cx.reap(Reaps(child, pidfd));
+        });
+    }
+}
+
+/// A child that runs, or has ended; from [`spawn`].
+///
+/// Dropped, it goes on, and nobody is told of its end. No zombie is left of it, unless it ends after
+/// the runtime was asked to stop.
+///
+/// A program that ignores SIGCHLD, or waits for all of its children elsewhere, takes the status away.
+pub struct Child {
+    started: Arc<Started>,
+}
+
 /// Starts a program, on a thread for blocking work
 /// ([`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max)). What it reads and
 /// writes are the parent's own streams, unless `command` says otherwise; [`stdio`] makes streams of
-/// mely's. The child may use the processors that the run may, and gets every signal that its parent
+/// mely's. The child may use the processors that the run may. The thread
+/// that starts it may end before it, which matters to `PR_SET_PDEATHSIG`. It gets every signal that its parent
 /// was not told to ignore before the run.
 ///
 /// ```
@@ -79,16 +117,32 @@ pub fn spawn(cx: &mut Cx, command: Command) -> JoinHandle<io::Result<Child>> {
     let poster = cx.poster();
     let start = move || {
         let mut command = command;
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         let id = child.id();
+        let lost = |child: &mut std::process::Child| {
+            let _ = child.kill();
+            let _ = child.wait();
+        };
+        // Nobody could read them, or close them.
+        if child.stdin.is_some() || child.stdout.is_some() || child.stderr.is_some() {
+            lost(&mut child);
+            let text = "`Stdio::piped` is for std's children: use `process::stdio`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let pid = Pid::from_raw(id as i32).ok_or(Errno::SRCH)?;
         // Nobody waits for it before it is ours: the number is still its.
-        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(Child {
-            child: Arc::new(Mutex::new(child)),
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
+            lost(&mut child);
+            io::Error::new(errno.kind(), format!("pidfd_open: {errno}"))
+        })?;
+        let started = Started {
+            child: Mutex::new(Some(child)),
             pidfd,
             id,
             poster,
+        };
+        Ok(Child {
+            started: Arc::new(started),
         })
     };
     let named = move |error: io::Error| io::Error::new(error.kind(), format!("{program}: {error}"));
@@ -116,7 +170,8 @@ pub fn spawn(cx: &mut Cx, command: Command) -> JoinHandle<io::Result<Child>> {
 /// child writes is read here, and what is written here the child reads. When the child, and all that
 /// it has given its end to, have closed it, the stream is over.
 ///
-/// A shell that opens `/dev/stdout` by name, instead of writing to it, is refused by the kernel:
+/// A panic, which resets other connections, ends this one as a close does: such sockets know no
+/// reset. A shell that opens `/dev/stdout` by name, instead of writing to it, is refused by the kernel:
 /// sockets cannot be opened.
 ///
 /// # Errors
@@ -130,7 +185,7 @@ pub fn stdio(cx: &mut Cx) -> io::Result<(Incoming, Stdio)> {
 impl Child {
     /// The number of the process. After its end it may be another's.
     pub fn id(&self) -> u32 {
-        self.id
+        self.started.id
     }
 
     /// Sends a signal to the child, and never to another process that has its number by now.
@@ -139,8 +194,11 @@ impl Child {
     /// If it has ended, or there is no such signal.
     pub fn kill(&self, signal: Signal) -> io::Result<()> {
         let named = rustix::process::Signal::from_named_raw(signal.number());
-        let signal = named.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(pidfd_send_signal(&self.pidfd, signal)?)
+        let signal = named.ok_or_else(|| {
+            let text = format!("signal {} cannot be sent to a child", signal.number());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        Ok(pidfd_send_signal(&self.started.pidfd, signal)?)
     }
 
     /// Calls back once, in the callback's color, with the status that the child ends with. Dropping
@@ -151,51 +209,25 @@ impl Child {
     /// dropped, and the child goes on.
     ///
     /// # Errors
-    /// If a descriptor is refused; `ECANCELED` once the runtime was asked to stop.
+    /// If a descriptor is refused; `ECANCELED` from the stage close of a stop on.
     pub fn on_exit<F>(&self, cx: &mut Cx, callback: Callback<F>) -> io::Result<Watch>
     where
         F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send + 'static,
     {
         let Callback { handler, color, f } = callback;
         let exits = Exits {
-            id: self.id,
-            child: Arc::clone(&self.child),
-            pidfd: self.pidfd.as_fd().try_clone_to_owned()?,
+            child: Arc::clone(&self.started),
+            pidfd: self.started.pidfd.try_clone()?,
             callback: Some(f),
         };
-        cx.watch_child(exits, handler, color, true)
-    }
-}
-
-impl Drop for Child {
-    /// A child that has ended is a zombie until its parent has asked for the status.
-    fn drop(&mut self) {
-        let ended = |child: &Started| !matches!(child.lock().unwrap().try_wait(), Ok(None));
-        // A watch that waits asks for it.
-        if Arc::strong_count(&self.child) > 1 || ended(&self.child) {
-            return;
-        }
-        let Ok(pidfd) = self.pidfd.try_clone() else {
-            return;
-        };
-        let exits = Exits {
-            id: self.id,
-            child: Arc::clone(&self.child),
-            pidfd,
-            callback: Some(|_: &mut Cx, _: io::Result<ExitStatus>| ()),
-        };
-        let color = super::driver::control(crate::color::CoreId::of(0));
-        // If the runtime has ended, or is about to, it is left as std leaves it.
-        let _ = self.poster.post_own(color, move |cx: &mut Cx| {
-            let _ = cx.watch_child(exits, None, color, false);
-        });
+        cx.watch_child(exits, handler, color)
     }
 }
 
 impl fmt::Debug for Child {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Child")
-            .field("id", &self.id)
+            .field("id", &self.started.id)
             .finish_non_exhaustive()
     }
 }

@@ -86,6 +86,7 @@ mod timer;
 mod watch;
 
 pub use self::conn::AHEAD_BYTES_MAX;
+pub(crate) use self::driver::control;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
 pub use self::pipe::PIPE_BYTES_MAX;

@@ -34,7 +34,7 @@ enum Entry {
 pub(crate) struct Registry {
     conns: Box<[Mutex<Slab<Entry>>]>,
     listeners: Mutex<Vec<Weak<Listening>>>,
-    watches: Mutex<Vec<Arc<Watching>>>,
+    watches: Mutex<Slab<Arc<Watching>>>,
     /// Which cores' drivers have been made.
     claimed: Box<[AtomicBool]>,
 }
@@ -44,7 +44,7 @@ impl Registry {
         Registry {
             conns: (0..cores).map(|_| Mutex::new(Slab::new())).collect(),
             listeners: Mutex::new(Vec::new()),
-            watches: Mutex::new(Vec::new()),
+            watches: Mutex::new(Slab::new()),
             claimed: (0..cores).map(|_| AtomicBool::new(false)).collect(),
         }
     }
@@ -124,22 +124,21 @@ impl Registry {
         listeners.push(listening);
     }
 
-    /// Notes a watch.
-    pub(super) fn add_watch(&self, watching: Arc<Watching>) {
-        self.watches.lock().unwrap().push(watching);
+    /// Notes a watch, under the key that it is given back by.
+    pub(super) fn add_watch(&self, watching: Arc<Watching>) -> usize {
+        self.watches.lock().unwrap().insert(watching)
     }
 
-    /// Forgets a watch that is over.
-    pub(super) fn remove_watch(&self, watching: &Arc<Watching>) {
-        let mut watches = self.watches.lock().unwrap();
-        if let Some(at) = watches.iter().position(|its| Arc::ptr_eq(its, watching)) {
-            watches.swap_remove(at);
-        }
+    /// Forgets a watch that is over. One that was discarded twice, in a simulation, is gone.
+    pub(super) fn remove_watch(&self, key: usize) {
+        // Dropped when the lock is free.
+        let _watching = self.watches.lock().unwrap().try_remove(key);
     }
 
     /// The watches there are.
     pub(super) fn watches(&self) -> Vec<Arc<Watching>> {
-        self.watches.lock().unwrap().clone()
+        let watches = self.watches.lock().unwrap();
+        watches.iter().map(|(_, its)| Arc::clone(its)).collect()
     }
 }
 
@@ -156,7 +155,7 @@ impl Attached for Registry {
             drops.run(|| listening.drop_callback());
         }
         let watches = std::mem::take(&mut *self.watches.lock().unwrap());
-        for watching in watches {
+        for (_, watching) in watches {
             drops.run(|| watching.drop_callback());
         }
     }

@@ -48,7 +48,8 @@ impl Incoming {
     }
 
     /// Takes a connection that was made elsewhere: a stream of std's, TCP or Unix, or one that the
-    /// process was given. It is at home on this core, and from now on mely's alone.
+    /// process was given. It is at home on this core, from now on mely's alone, and not inherited by
+    /// children. A Unix socket knows no reset: what resets others closes it.
     ///
     /// # Errors
     /// `InvalidInput` if it is no stream socket; `Unsupported` in a simulation; `ECANCELED` once the

@@ -11,11 +11,12 @@
 //!
 //! **What can never happen.** A call after [`Watch::cancel`] in the callback's color; a descriptor
 //! that is closed while the kernel waits on it; a callback that is dropped outside its color, unless
-//! the run has ended.
+//! the run has ended or nothing came of the watch.
 
 use super::child::Started;
 use super::driver::{Driver, control};
 use super::registry::Registry;
+use crate::ask::Asked;
 use crate::callback::Callback;
 use crate::color::CoreId;
 #[cfg(feature = "sim")]
@@ -26,11 +27,12 @@ use crate::host::unfinished::Obstacle;
 use crate::io::{Fd, Op, Raises, Side, Signals};
 use crate::sched::core::Core;
 use crate::signal::Signal;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx, Handler};
+use rustix::event::epoll;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FileType;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -62,8 +64,13 @@ enum Next {
 trait Source: Send {
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Calls back, if there is something to tell.
-    fn tell(&mut self, cx: &mut Cx) -> Next;
+    /// Calls back, if there is something to tell, until the watch is `over`.
+    fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next;
+
+    /// What comes after a panic of the callback.
+    fn after_panic(&self) -> Next {
+        Next::Over
+    }
 
     /// The operation has failed.
     fn fail(&mut self, cx: &mut Cx, error: io::Error);
@@ -74,17 +81,26 @@ impl<F: FnMut(&mut Cx, Signal) + Send> Source for Told<Watched, F> {
         self.source.0.as_fd()
     }
 
-    fn tell(&mut self, cx: &mut Cx) -> Next {
+    fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next {
         let Watched(signals, came) = &mut self.source;
         came.extend(signals.take());
-        while let Some(signal) = came.pop_front() {
+        while !over.load(Ordering::Acquire)
+            && let Some(signal) = came.pop_front()
+        {
             (self.callback)(cx, Signal::from(signal));
         }
         Next::Waits
     }
 
-    /// Does not happen to a pair of sockets.
-    fn fail(&mut self, _cx: &mut Cx, _error: io::Error) {}
+    /// The next signal is to be told all the same.
+    fn after_panic(&self) -> Next {
+        Next::Again
+    }
+
+    /// Reported as a panic is: the callback takes no error.
+    fn fail(&mut self, _cx: &mut Cx, error: io::Error) {
+        panic!("the event source cannot wait for signals: {error}");
+    }
 }
 
 impl<F: FnMut(&mut Cx, io::Result<()>) + Send> Source for Told<(OwnedFd, Side), F> {
@@ -92,11 +108,11 @@ impl<F: FnMut(&mut Cx, io::Result<()>) + Send> Source for Told<(OwnedFd, Side), 
         self.source.0.as_fd()
     }
 
-    fn tell(&mut self, cx: &mut Cx) -> Next {
-        if self.is_ready() {
+    fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
+        if is_ready(&self.source.0, self.source.1) {
             (self.callback)(cx, Ok(()));
         }
-        match self.is_ready() {
+        match is_ready(&self.source.0, self.source.1) {
             true => Next::Again,
             false => Next::Waits,
         }
@@ -107,21 +123,43 @@ impl<F: FnMut(&mut Cx, io::Result<()>) + Send> Source for Told<(OwnedFd, Side), 
     }
 }
 
-impl<F> Told<(OwnedFd, Side), F> {
-    fn is_ready(&self) -> bool {
-        let flags = match self.source.1 {
-            Side::Reader => PollFlags::IN | PollFlags::RDHUP,
-            Side::Writer => PollFlags::OUT,
-        };
-        let mut polled = [PollFd::new(&self.source.0, flags)];
-        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+fn is_ready(fd: &OwnedFd, side: Side) -> bool {
+    let flags = match side {
+        Side::Reader => PollFlags::IN | PollFlags::RDHUP,
+        Side::Writer => PollFlags::OUT,
+    };
+    let mut polled = [PollFd::new(fd, flags)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// A descriptor that somebody waits for once.
+struct Once(OwnedFd, Side, Option<Asked<io::Result<()>>>);
+
+impl Source for Once {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn tell(&mut self, _over: &AtomicBool, _cx: &mut Cx) -> Next {
+        if !is_ready(&self.0, self.1) {
+            return Next::Waits;
+        }
+        if let Some(mut asked) = self.2.take() {
+            asked.settle(Ok(()));
+        }
+        Next::Over
+    }
+
+    fn fail(&mut self, _cx: &mut Cx, error: io::Error) {
+        if let Some(mut asked) = self.2.take() {
+            asked.settle(Err(error));
+        }
     }
 }
 
 /// A child whose end is waited for, by the descriptor that becomes readable then.
 pub(super) struct Exits<F> {
-    pub(super) id: u32,
-    pub(super) child: Started,
+    pub(super) child: Arc<Started>,
     pub(super) pidfd: OwnedFd,
     pub(super) callback: Option<F>,
 }
@@ -131,10 +169,8 @@ impl<F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send> Source for Exits<F> {
         self.pidfd.as_fd()
     }
 
-    fn tell(&mut self, cx: &mut Cx) -> Next {
-        // Not under the lock: the callback may ask for the child.
-        let status = self.child.lock().unwrap().try_wait().transpose();
-        let Some(status) = status else {
+    fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
+        let Some(status) = self.child.status() else {
             return Next::Waits;
         };
         if let Some(callback) = self.callback.take() {
@@ -148,6 +184,35 @@ impl<F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send> Source for Exits<F> {
             callback(cx, Err(error));
         }
     }
+}
+
+/// A child that nobody waits for any more: it is asked for its status, or would be a zombie.
+pub(super) struct Reaps(pub(super) std::process::Child, pub(super) OwnedFd);
+
+impl Source for Reaps {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
+
+    fn tell(&mut self, _over: &AtomicBool, _cx: &mut Cx) -> Next {
+        match self.0.try_wait() {
+            Ok(None) => Next::Waits,
+            Ok(Some(_)) | Err(_) => Next::Over,
+        }
+    }
+
+    fn fail(&mut self, _cx: &mut Cx, _error: io::Error) {}
+}
+
+/// How the end of a run is about a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtEnd {
+    /// A run may end by itself though the watch goes on; a stop ends it.
+    Ignored,
+    /// The run does not end by itself; a stop ends the watch.
+    Keeps,
+    /// A stop waits for it, and so for this child, until the stage drain is over.
+    WaitsFor(u32),
 }
 
 /// A watch, as its driver and its events have it.
@@ -166,9 +231,10 @@ pub(super) struct Watching {
     op: OnceLock<Op>,
     /// In a simulation: what raises its signals.
     simulated: Option<Raises>,
-    /// The child that it waits for, and which the end of the run waits for as well.
-    pub(super) child: Option<u32>,
+    pub(super) at_end: AtEnd,
     home: CoreId,
+    /// Its place in the registry.
+    key: OnceLock<usize>,
 }
 
 impl Watching {
@@ -179,11 +245,14 @@ impl Watching {
 
     /// The child that the end of the run waits for.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        self.child.map(|id| Obstacle::Child {
-            id,
-            color: self.color,
-            handler: self.handler.map_or("(none)", Handler::name),
-        })
+        match self.at_end {
+            AtEnd::WaitsFor(id) => Some(Obstacle::Child {
+                id,
+                color: self.color,
+                handler: self.handler.map_or("(none)", Handler::name),
+            }),
+            AtEnd::Ignored | AtEnd::Keeps => None,
+        }
     }
 
     /// The operation has told of something.
@@ -196,9 +265,12 @@ impl Watching {
                     source.fail(cx, error);
                     Next::Waits
                 });
+                this.over.store(true, Ordering::Release);
             };
             return core.post_own(watching.handler, watching.color, event);
         }
+        // What has become ready before is seen by the event that has cleared the flag, or the flag is.
+        fence(Ordering::SeqCst);
         if !watching.queued.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(watching);
             core.post_own(watching.handler, watching.color, |cx| this.event(cx));
@@ -208,7 +280,9 @@ impl Watching {
     fn event(self: Arc<Self>, cx: &mut Cx) {
         // What comes from here on is told by an event of its own.
         self.queued.store(false, Ordering::Release);
-        self.call(cx, |source, cx| source.tell(cx));
+        fence(Ordering::SeqCst);
+        let over = &self.over;
+        self.call(cx, |source, cx| source.tell(over, cx));
     }
 
     /// Calls what is there, unless the watch is over. If there is more to tell, or it panics, it is
@@ -218,35 +292,36 @@ impl Watching {
             return;
         }
         let source = self.source.lock().unwrap().take();
+        let next = source.as_ref().map_or(Next::Waits, |its| its.after_panic());
         let mut lent = Lent {
             of: self,
             source,
-            next: Next::Again,
+            next,
         };
-        lent.next = match &mut lent.source {
-            Some(source) => f(&mut **source, cx),
-            None => Next::Waits,
-        };
+        if let Some(source) = &mut lent.source {
+            lent.next = f(&mut **source, cx);
+        }
     }
 
     /// Nobody is called any more, and the operation ends.
     fn cancel(self: &Arc<Self>) {
         self.over.store(true, Ordering::Release);
         let watching = Arc::clone(self);
+        let end = move |cx: &mut Cx| {
+            Driver::with(cx.worker(), |driver, core| match watching.op.get() {
+                Some(&op) => driver.cancel(op),
+                None => Watching::discard(watching, core),
+            });
+        };
         // Refused once the run has ended: it is over then. The handle of an operation that is over
         // has no effect.
-        let _ = self
-            .poster
-            .post_own(control(self.home), move |cx: &mut Cx| {
-                Driver::with(cx.worker(), |driver, core| match watching.op.get() {
-                    Some(&op) => driver.cancel(op),
-                    None => Watching::discard(watching, core),
-                });
-            });
+        let home = control(self.home);
+        let _ = self.poster.post_own_until(Until::End, None, home, end);
     }
 
     /// Behind what waits in the color by now.
     fn again(self: &Arc<Self>) {
+        fence(Ordering::SeqCst);
         if !self.over.load(Ordering::Acquire) && !self.queued.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
             // Refused once the run has ended.
@@ -261,7 +336,9 @@ impl Watching {
 
     /// The operation is over: drops the callback and what it was told of, in its color.
     pub(super) fn discard(watching: Arc<Watching>, core: &mut Core) {
-        Registry::of_runtime(&watching.poster.inner).remove_watch(&watching);
+        if let Some(&key) = watching.key.get() {
+            Registry::of_runtime(&watching.poster.inner).remove_watch(key);
+        }
         let color = watching.color;
         core.post_own(None, color, move |_cx: &mut Cx| watching.drop_callback());
     }
@@ -353,6 +430,27 @@ impl fmt::Debug for Watch {
     }
 }
 
+/// A duplicate of a descriptor that can be waited for.
+fn waitable(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // Files, folders and some devices are always ready, and a ring would say so without an end.
+    let probe = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    match epoll::add(
+        &probe,
+        fd,
+        epoll::EventData::new_u64(0),
+        epoll::EventFlags::IN,
+    ) {
+        Err(Errno::PERM) => {
+            let text = "what is always ready, as a file is, cannot be waited for";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        added => {
+            added?;
+            fd.try_clone_to_owned()
+        }
+    }
+}
+
 /// Has the simulated process get a signal.
 #[cfg(feature = "sim")]
 pub(crate) fn raise(inner: &Inner, signal: Signal) {
@@ -400,14 +498,20 @@ impl Cx {
     where
         F: FnMut(&mut Cx, Signal) + Send + 'static,
     {
-        let is_simulated = super::is_simulated(self)?;
-        let signals = Signals::new(signals.into_iter().map(Signal::number), is_simulated)?;
+        let signals: Vec<i32> = signals.into_iter().map(Signal::number).collect();
+        Signals::check(&signals)?;
+        // Before anything is changed in the process.
+        let is_simulated = super::with_driver(self, |driver, _| match driver.is_ending() {
+            true => Err(super::ending()),
+            false => Ok(driver.owner.is_simulated()),
+        })??;
+        let signals = Signals::new(&signals, is_simulated)?;
         let raises = is_simulated.then(|| signals.raises());
         let source = Watched(signals, VecDeque::new());
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(told, Side::Reader, handler, color, raises, None)
+        self.watch(told, Side::Reader, handler, color, raises, AtEnd::Ignored)
     }
 
     /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM: [`on_signal`](Self::on_signal)
@@ -451,8 +555,10 @@ impl Cx {
 
     /// Calls back in the callback's color as long as `fd` is readable, until the runtime is asked to
     /// stop: for descriptors that are no stream of mely's, as a library's socket, an eventfd, inotify
-    /// or a pipe. Readable is also what has ended or failed. The callback reads, without blocking;
-    /// if something is left to read afterwards it is called again, behind other events of its color.
+    /// or a pipe. The callback reads, without blocking; if something is left to read afterwards it is
+    /// called again, behind other events of its color. Readable is also what has ended or failed, and
+    /// it stays so: then cancel the watch, or it takes a core's whole time. If the callback panics,
+    /// the watch is over.
     ///
     /// The watch has a duplicate of the descriptor, so the caller may close its own; what the
     /// descriptor is of stays open until the watch is over.
@@ -478,8 +584,8 @@ impl Cx {
     /// ```
     ///
     /// # Errors
-    /// At once and instead of the callback: `InvalidInput` for files and directories, which are
-    /// always readable; if a descriptor is refused; `Unsupported` in a simulation, which has none;
+    /// At once and instead of the callback: `InvalidInput` for what is always ready, as files,
+    /// directories and `/dev/null` are; if a descriptor is refused; `Unsupported` in a simulation, which has none;
     /// `ECANCELED` once the runtime was asked to stop. Later, as the callback's argument, if the
     /// event source cannot wait for it; then the watch is over.
     pub fn on_readable<F>(&mut self, fd: impl AsFd, callback: Callback<F>) -> io::Result<Watch>
@@ -501,23 +607,39 @@ impl Cx {
         self.on_ready(fd.as_fd(), Side::Writer, callback)
     }
 
-    /// Waits for a child. `lasts`: so does the end of the run.
+    /// Waits once until a descriptor is ready, for who has asked. In a color that nobody holds.
+    pub(crate) fn watch_once(
+        &mut self,
+        fd: impl AsFd,
+        side: Side,
+        asked: Asked<io::Result<()>>,
+    ) -> io::Result<Watch> {
+        let source = Once(waitable(fd.as_fd())?, side, Some(asked));
+        let color = control(self.core_id());
+        self.watch(source, side, None, color, None, AtEnd::Keeps)
+    }
+
+    /// Asks a child for its status when it has ended, for nobody.
+    pub(super) fn reap(&mut self, reaps: Reaps) -> io::Result<()> {
+        let color = control(self.core_id());
+        let watch = self.watch(reaps, Side::Reader, None, color, None, AtEnd::Ignored);
+        watch.map(drop)
+    }
+
+    /// Waits for a child, as the end of the run does from now on.
     pub(super) fn watch_child<F>(
         &mut self,
         exits: Exits<F>,
         handler: Option<&'static Handler>,
         color: Color,
-        lasts: bool,
     ) -> io::Result<Watch>
     where
         F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send + 'static,
     {
-        let child = lasts.then_some(exits.id);
-        if lasts {
-            // Or the end would have no stages, and so no limit for this one.
-            self.worker_ref().inner.quiesce.has_connections();
-        }
-        self.watch(exits, Side::Reader, handler, color, None, child)
+        // Or the end would have no stages, and so no limit for this one.
+        self.worker_ref().inner.quiesce.has_connections();
+        let at_end = AtEnd::WaitsFor(exits.child.id());
+        self.watch(exits, Side::Reader, handler, color, None, at_end)
     }
 
     fn on_ready<F>(
@@ -529,15 +651,11 @@ impl Cx {
     where
         F: FnMut(&mut Cx, io::Result<()>) + Send + 'static,
     {
-        let of = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-        if matches!(of, FileType::RegularFile | FileType::Directory) {
-            let text = "a file is always ready: there is nothing to wait for";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let source = (fd.try_clone_to_owned()?, side);
+        let source = (waitable(fd)?, side);
         let Callback { handler, color, f } = callback;
         let callback = f;
-        self.watch(Told { source, callback }, side, handler, color, None, None)
+        let told = Told { source, callback };
+        self.watch(told, side, handler, color, None, AtEnd::Keeps)
     }
 
     fn watch(
@@ -547,7 +665,7 @@ impl Cx {
         handler: Option<&'static Handler>,
         color: Color,
         simulated: Option<Raises>,
-        child: Option<u32>,
+        at_end: AtEnd,
     ) -> io::Result<Watch> {
         let (home, poster) = (self.core_id(), self.poster());
         let is_simulated = simulated.is_some();
@@ -561,19 +679,26 @@ impl Cx {
             over: AtomicBool::new(false),
             op: OnceLock::new(),
             simulated,
-            child,
+            at_end,
             home,
+            key: OnceLock::new(),
         });
         let its = Arc::clone(&watching);
         let begun = super::with_driver(self, |driver, _| {
-            if driver.is_ending() {
+            // What the stop waits for may begin as long as it waits.
+            let is_late = match its.at_end {
+                AtEnd::WaitsFor(_) => driver.tells_the_end(),
+                AtEnd::Ignored | AtEnd::Keeps => driver.is_ending(),
+            };
+            if is_late {
                 return Err(super::ending());
             }
             if driver.owner.is_simulated() != is_simulated {
                 let text = "a simulation has no descriptors of the system's";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }
-            Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
+            let key = Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
+            let _first = its.key.set(key);
             if !is_simulated {
                 let op = driver.begin_watch(Arc::clone(&its), fd, side);
                 // Under the driver's lock, before anybody can be told.

@@ -42,6 +42,12 @@ async fn start(command: Command) -> io::Result<Child> {
     with_cx(|cx| process::spawn(cx, command)).await.unwrap()
 }
 
+/// What is left would keep the streams of this process for long.
+fn kill(id: i32) {
+    let pid = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
 fn shell(text: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", text]);
@@ -152,8 +158,7 @@ fn a_grandchild_that_has_the_stream_holds_nothing() {
         });
         let id = run.unwrap();
         assert!(begun.elapsed() < LONG);
-        let pid = rustix::process::Pid::from_raw(id).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        kill(id);
     }
 }
 
@@ -208,6 +213,7 @@ fn a_stop_waits_for_a_child_and_not_for_ever() {
         ] {
             let (tell, told) = channel();
             let (hook, names) = channel();
+            let (id, started) = channel();
             let builder = cores(2).backend(backend.clone()).drain_deadline(2 * LONG);
             let builder = builder.stage_limit(Stage::Drain, limit);
             let builder = builder.on_drain(move |unfinished| {
@@ -219,6 +225,7 @@ fn a_stop_waits_for_a_child_and_not_for_ever() {
                     let ended = move |_: &mut Cx, status: io::Result<ExitStatus>| {
                         tell.send(status.unwrap().success()).unwrap();
                     };
+                    id.send(child.id()).unwrap();
                     with_cx(|cx| {
                         child.on_exit(cx, TOLD.on_value(HERE, ended)).unwrap();
                         cx.stop();
@@ -228,8 +235,12 @@ fn a_stop_waits_for_a_child_and_not_for_ever() {
             });
             run.unwrap();
             assert_eq!(told.recv().ok(), expected.then_some(true));
+            if !expected {
+                kill(started.recv().unwrap() as i32);
+            }
             let said: String = names.iter().collect();
-            let named = said.contains("has not ended (handler `told` of color 7)");
+            let named = said.contains("1 child")
+                && said.contains("has not ended (handler `told` of color 7)");
             assert_eq!(named, !expected, "{said}");
         }
     }
@@ -353,4 +364,139 @@ fn a_simulation_starts_nothing() {
         Err(mely::sim::SimError::Run(RunError::Panicked { .. }))
     ));
     run.unwrap();
+}
+
+/// Whoever waits for it, and gives up, leaves no zombie.
+#[test]
+fn a_child_that_nobody_waits_for_any_more_is_reaped() {
+    in_task("a_child_that_nobody_waits_for", || async {
+        let mut ids = Vec::new();
+        // Killed after a wait that was given up.
+        let mut child = start(shell("exec sleep 100")).await.unwrap();
+        ids.push(child.id());
+        assert!(
+            timeout(Duration::from_millis(5), child.wait())
+                .await
+                .is_err()
+        );
+        child.kill(Signal::KILL).unwrap();
+        drop(child);
+        // Dropped before the watch is canceled.
+        let child = start(shell("exec sleep 0.02")).await.unwrap();
+        ids.push(child.id());
+        let never = TOLD.on_value(HERE, |_: &mut Cx, _: io::Result<ExitStatus>| unreachable!());
+        let watch = with_cx(|cx| child.on_exit(cx, never)).unwrap();
+        drop(child);
+        watch.cancel();
+        let begun = Instant::now();
+        for id in ids {
+            while std::fs::exists(format!("/proc/{id}")).unwrap() {
+                assert!(begun.elapsed() < LONG, "{id} is there");
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    });
+}
+
+/// It goes on, and the run ends.
+#[test]
+fn an_idle_run_does_not_wait_for_a_child_that_was_dropped() {
+    let _bound = Bound::new("an_idle_run_does_not_wait");
+    for backend in backends() {
+        let runtime = cores(2)
+            .backend(backend)
+            .exit_when_idle(true)
+            .build()
+            .unwrap();
+        let (tell, told) = channel();
+        let begun = Instant::now();
+        let run = runtime.run(move |cx| {
+            cx.spawn(HERE, async move {
+                let child = start(shell("exec sleep 100")).await.unwrap();
+                tell.send(child.id()).unwrap();
+            });
+        });
+        run.unwrap();
+        assert!(begun.elapsed() < LONG);
+        kill(told.recv().unwrap() as i32);
+    }
+}
+
+/// A task that is told of the stop kills what it has started, and waits for that; also for a color
+/// that is held.
+#[test]
+fn a_child_is_waited_for_after_a_stop_and_through_a_hold() {
+    let _bound = Bound::new("a_child_is_waited_for_after_a_stop");
+    for backend in backends() {
+        let (tell, told) = channel();
+        let run = cores(2).backend(backend).build().unwrap().run(move |cx| {
+            let hold = cx.hold();
+            hold.until(async move {
+                let mut child = start(shell("exec sleep 100")).await.unwrap();
+                with_cx(|cx| cx.stop());
+                mely::task::stopping().await;
+                child.kill(Signal::TERM).unwrap();
+                tell.send(child.wait().await.unwrap().signal()).unwrap();
+            });
+        });
+        run.unwrap();
+        assert_eq!(told.recv(), Ok(Some(libc::SIGTERM)));
+    }
+}
+
+/// By a thread that is none of the runtime's, in the middle of the stop that waits for the child.
+#[test]
+fn a_wait_that_is_canceled_after_a_stop_is_over() {
+    let _bound = Bound::new("a_wait_that_is_canceled");
+    for backend in backends() {
+        let builder = cores(2).backend(backend).drain_deadline(4 * LONG);
+        let (keep, kept) = channel::<(mely::net::Watch, Child)>();
+        let cancels = std::thread::spawn(move || {
+            let (watch, child) = kept.recv().unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            watch.cancel();
+            child.kill(Signal::KILL).unwrap();
+        });
+        let begun = Instant::now();
+        let run = builder.build().unwrap().run(move |cx| {
+            cx.spawn(HERE, async move {
+                let child = start(shell("exec sleep 100")).await.unwrap();
+                let never =
+                    TOLD.on_value(HERE, |_: &mut Cx, _: io::Result<ExitStatus>| unreachable!());
+                with_cx(|cx| {
+                    let watch = child.on_exit(cx, never).unwrap();
+                    keep.send((watch, child)).unwrap();
+                    cx.stop();
+                });
+            });
+        });
+        run.unwrap();
+        cancels.join().unwrap();
+        assert!(begun.elapsed() < LONG);
+    }
+}
+
+#[test]
+fn what_no_child_of_mely_has_is_refused() {
+    in_task("what_no_child_of_mely_has", || async {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped());
+        let error = start(command).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("process::stdio"), "{error}");
+        let child = start(shell("exec sleep 100")).await.unwrap();
+        let error = child.kill(Signal::from(1_000)).unwrap_err();
+        assert_eq!(error.to_string(), "signal 1000 cannot be sent to a child");
+        child.kill(Signal::KILL).unwrap();
+        // What is adopted is not inherited.
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&ours);
+        let incoming = with_cx(|cx| Incoming::adopt(cx, ours)).unwrap();
+        let mut other = start(shell(&format!("test ! -e /proc/self/fd/{number}")))
+            .await
+            .unwrap();
+        assert!(other.wait().await.unwrap().success());
+        drop((incoming, theirs));
+    });
 }

@@ -131,7 +131,7 @@ fn what_cannot_be_watched_is_refused_in_words() {
     let never = || Callback::anonymous_each(HERE, |_: &mut Cx, _: Signal| unreachable!());
     let nothing = || Callback::anonymous_each(HERE, |_: &mut Cx, _: io::Result<()>| unreachable!());
     let run = cores(1).build().unwrap().run(move |cx| {
-        for number in [0, 9, 11, 23, 65] {
+        for number in [-1, 0, 9, 11, 23, 33, 65] {
             let watch = cx.on_signal([Signal::from(number)], never());
             refused(watch, ErrorKind::InvalidInput, &format!("signal {number} "));
         }
@@ -140,6 +140,12 @@ fn what_cannot_be_watched_is_refused_in_words() {
             cx.on_readable(&file, nothing()),
             ErrorKind::InvalidInput,
             "a file",
+        );
+        let null = std::fs::File::open("/dev/null").unwrap();
+        refused(
+            cx.on_readable(&null, nothing()),
+            ErrorKind::InvalidInput,
+            "always ready",
         );
         let folder = std::fs::File::open("/").unwrap();
         refused(
@@ -375,4 +381,112 @@ fn a_stop_ends_a_wait() {
         run.unwrap();
         assert_eq!(told.recv(), Ok(Some(libc::ECANCELED)));
     }
+}
+
+/// In its own color, at once: also between two signals that came together.
+#[test]
+fn a_watch_of_signals_is_canceled_between_two() {
+    let _bound = Bound::new("a_watch_of_signals_is_canceled");
+    let mut simulation = cores(1).simulate(5).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let begin = move |cx: &mut Cx| {
+        let (keep, kept) = channel::<Watch>();
+        let told = move |_cx: &mut Cx, _: Signal| {
+            count.fetch_add(1, Ordering::Relaxed);
+            kept.recv().unwrap().cancel();
+        };
+        let watched = [Signal::INT, Signal::TERM];
+        keep.send(cx.on_signal(watched, TOLD.on_each(HERE, told)).unwrap())
+            .unwrap();
+    };
+    simulation.start(begin).unwrap();
+    while simulation.step() != Step::Stalled {}
+    simulation.raise(Signal::INT);
+    simulation.raise(Signal::TERM);
+    simulation.raise(Signal::from(1_000));
+    while simulation.step() != Step::Stalled {}
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    simulation.poster().stop();
+    simulation.end().unwrap();
+}
+
+/// Or it would be called, and panic, for ever.
+#[test]
+fn a_panic_ends_the_watch_of_a_descriptor() {
+    let _bound = Bound::new("a_panic_ends_the_watch");
+    for backend in backends() {
+        let (ours, mut theirs) = pair();
+        theirs.write_all(b"bad").unwrap();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&calls);
+        let builder = cores(2)
+            .backend(backend)
+            .on_panic(mely::runtime::OnPanic::DropEvent)
+            .panic_hook(|_| ());
+        let runtime = builder.exit_when_idle(true).build().unwrap();
+        runtime
+            .run(move |cx| {
+                let told = move |_: &mut Cx, _: io::Result<()>| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    panic!("planted");
+                };
+                cx.on_readable(ours, TOLD.on_each(HERE, told)).unwrap();
+            })
+            .unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        drop(theirs);
+    }
+}
+
+/// A future that is ready, and that nobody polls, costs nothing.
+#[test]
+fn a_wait_that_is_over_is_quiet() {
+    let _bound = Bound::new("a_wait_that_is_over");
+    for backend in backends() {
+        let (ours, mut theirs) = pair();
+        let runtime = cores(2).backend(backend).build().unwrap();
+        let run = runtime.run_until(move |cx, finish| {
+            cx.spawn(HERE, async move {
+                let mut waits = std::pin::pin!(aio::readable(&ours));
+                let pending = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(waits.as_mut().poll(context).is_pending())
+                });
+                assert!(pending.await);
+                theirs.write_all(b"x").unwrap();
+                let events = || with_cx(|cx| cx.poster().stats().events());
+                let before = events();
+                mely::task::sleep(Duration::from_millis(20)).await;
+                let ran = events() - before;
+                waits.await.unwrap();
+                finish.finish(ran);
+            });
+        });
+        let ran = run.unwrap();
+        assert!(ran < 50, "{ran} events");
+    }
+}
+
+/// Signals that may come are no work; and a watch that is refused has changed nothing.
+#[test]
+fn a_run_that_is_idle_does_not_wait_for_signals() {
+    let _bound = Bound::new("a_run_that_is_idle");
+    for backend in backends() {
+        let runtime = cores(2).backend(backend).exit_when_idle(true);
+        let run = runtime.build().unwrap().run(|cx| {
+            let never = || Callback::anonymous_each(HERE, |_: &mut Cx, _: Signal| unreachable!());
+            cx.on_signal([Signal::WINCH], never()).unwrap();
+            let refused = cx.on_signal([Signal::from(34), Signal::from(9)], never());
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        });
+        run.unwrap();
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    assert_eq!(
+        caught & 1 << 33,
+        0,
+        "a signal of a refused watch has a handler"
+    );
 }

@@ -161,9 +161,9 @@ impl SideDraw {
 
     /// A builder with all that.
     pub(crate) fn builder(&self) -> Builder {
+        let available = std::thread::available_parallelism().map_or(1, |of| of.get());
         let builder = Runtime::builder()
             .cores(self.cores)
-            .pin(false)
             .stealing(self.stealing)
             .color_slots(1 << self.slot_bits)
             .batch(self.batch)
@@ -172,7 +172,8 @@ impl SideDraw {
             .panic_hook(|_| ())
             .spin(self.spin)
             .wake_cost(self.wake_cost)
-            .pin(self.pin)
+            // More cores than there are processors take turns.
+            .pin(self.pin && self.cores <= available)
             .exit_when_idle(self.end == End::Idle)
             .drain_deadline(match self.end {
                 End::Deadline(deadline) => deadline,

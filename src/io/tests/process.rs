@@ -390,7 +390,7 @@ fn signals_become_readable() {
 #[ignore = "run by signals_become_readable"]
 fn child_signals_become_readable() {
     let mut world = chosen_by_env();
-    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM], false).unwrap();
     let (token, op) = world.readable(Fd::from_raw(signals.as_raw_fd()));
     world.quiet();
     assert_eq!(signals.take().next(), None);
@@ -412,7 +412,7 @@ fn a_signal_for_a_forked_child_is_not_taken_for_ones_own() {
 #[test]
 #[ignore = "run by a_signal_for_a_forked_child_is_not_taken_for_ones_own"]
 fn child_forks_and_is_signaled() {
-    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM], false).unwrap();
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the child makes two system calls that are allowed after a fork.
         let child = unsafe { libc::fork() };
@@ -446,21 +446,30 @@ fn child_ignores_a_signal() {
     // As in a process that a shell without job control has started in the background.
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
-    let signals = Signals::new([libc::SIGINT, libc::SIGTERM], false).unwrap();
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM], false).unwrap();
     // SAFETY: it is ignored, or has a handler.
     unsafe { libc::raise(libc::SIGINT) };
     assert_eq!(signals.take().next(), None);
     // SAFETY: it has a handler.
     unsafe { libc::raise(libc::SIGTERM) };
     // Both, in the order of their numbers, and each once.
-    let twice = Signals::new([libc::SIGUSR2, libc::SIGUSR1], false).unwrap();
+    let twice = Signals::new(&[libc::SIGUSR2, libc::SIGUSR1], false).unwrap();
     for signal in [libc::SIGUSR2, libc::SIGUSR1, libc::SIGUSR2] {
         // SAFETY: it has a handler.
         unsafe { libc::raise(signal) };
     }
     assert!(twice.take().eq([libc::SIGUSR1, libc::SIGUSR2]));
-    for signal in [0, 65, libc::SIGKILL, libc::SIGSEGV, libc::SIGURG] {
-        let error = Signals::new([signal], false).unwrap_err();
+    for signal in [
+        0,
+        -1,
+        65,
+        33,
+        libc::SIGKILL,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGURG,
+    ] {
+        let error = Signals::check(&[signal]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(
             error.to_string().starts_with(&format!("signal {signal} ")),

@@ -21,7 +21,7 @@ use super::connect::Connecting;
 use super::listener::{Acceptor, Listening};
 use super::registry::Registry;
 use super::timer::{Pending, Timers};
-use super::watch::Watching;
+use super::watch::{AtEnd, Watching};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
 use crate::host::source::{Above, Source, Visit};
@@ -571,7 +571,7 @@ impl Driver {
                 Operation::Accept { op, .. } => self.backend.cancel(*op),
                 // What a child does is under way.
                 Operation::Watch { watching, op } => {
-                    if watching.child.is_none() {
+                    if !matches!(watching.at_end, AtEnd::WaitsFor(_)) {
                         self.backend.cancel(*op);
                     }
                 }
@@ -586,9 +586,11 @@ impl Driver {
         for (_, acceptor) in std::mem::take(&mut self.resting) {
             self.leave(acceptor, core);
         }
-        for watching in Registry::of_runtime(&self.inner).watches() {
-            if watching.is_simulated_at(self.core) {
-                Watching::discard(watching, core);
+        if self.owner.is_simulated() {
+            for watching in Registry::of_runtime(&self.inner).watches() {
+                if watching.is_simulated_at(self.core) {
+                    Watching::discard(watching, core);
+                }
             }
         }
         for timer in self.timers.take_ordinary() {
@@ -894,7 +896,11 @@ impl Source for Driver {
         let mut operations = self.operations.iter();
         let is_quiet = match ignores_sends {
             true => operations.all(|(_, operation)| matches!(operation, Operation::Send { .. })),
-            false => operations.next().is_none(),
+            // A signal that may come, or a child that nobody waits for, is no work.
+            false => operations.all(|(_, operation)| match operation {
+                Operation::Watch { watching, .. } => watching.at_end == AtEnd::Ignored,
+                _ => false,
+            }),
         };
         is_quiet
             && self.arriving == 0
@@ -991,7 +997,7 @@ impl Bell for crate::io::Doorbell {
 }
 
 /// The color whose events run on `core` only.
-pub(super) fn control(core: CoreId) -> Color {
+pub(crate) fn control(core: CoreId) -> Color {
     Color::control(core.index())
 }
 
