@@ -83,8 +83,8 @@ pub enum Stage {
     /// all bytes that had arrived.
     #[default]
     Receive,
-    /// What is under way is finished: events that are queued, tasks, holds, blocking work, and
-    /// output, since a session may write more when that is sent. So a peer that does not read makes
+    /// What is under way is finished: events that are queued, tasks, holds, blocking work, children
+    /// that are waited for, and output, since a session may write more when that is sent. So a peer that does not read makes
     /// this stage last to its limit. A connection is read further only if it is under way
     /// ([`Stream::set_under_way`](crate::net::Stream::set_under_way)).
     Drain,

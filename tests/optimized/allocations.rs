@@ -37,8 +37,8 @@ static ALLOCATOR: Counting = Counting;
 
 const FEW: u64 = 1_000;
 const MANY: u64 = 10_000;
-/// Event memory may still grow a little.
-const GROWTH_MAX: u64 = MANY / 1_000;
+/// Event memory may still grow a little, and a core whose processor is taken away is told of that.
+const GROWTH_MAX: u64 = MANY / 100;
 
 /// How often one core allocates while a task does something this often, once it has done it for a
 /// while.
