@@ -3,8 +3,8 @@
 //! Everything the scheduler's protocols rest on is imported from here. In an ordinary build these
 //! are std's types at no cost; under `--cfg loom` they are loom's, so that the models in
 //! `loom-tests/` explore the very code that ships. With the feature `machine` they are those of
-//! [`charged`], which are std's too, and tell a simulated machine, if one is installed, what is done
-//! to which line. [`charge`] is for what has no type of its own.
+//! [`charged`], which are std's too, and tell a simulated machine, if one is installed, what is
+//! done to which line. [`charge`] is for what has no type of its own.
 //!
 //! [`relaxed`] is the exception that proves the rule: counters and estimates that no protocol
 //! reads. They stay std atomics even under loom, because modelling a statistic would multiply the

@@ -1,13 +1,15 @@
 //! Waiting in a task until a descriptor is ready.
 
+use crate::Cx;
 use crate::ask::Asked;
 use crate::io::Side;
+use crate::net::Watch;
 use crate::task::ambient::try_with_cx;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Waits until `fd` is readable: at once if it is. For descriptors that are no stream of mely's, as
-/// [`Cx::on_readable`](crate::Cx::on_readable). Dropping the future ends the wait.
+/// [`Cx::on_readable`]. Dropping the future ends the wait.
 ///
 /// ```
 /// use mely::{Color, Runtime, aio};
@@ -28,7 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// ```
 ///
 /// # Errors
-/// As [`Cx::on_readable`](crate::Cx::on_readable), and `ECANCELED` when the runtime is asked to stop; one whose source is
+/// As [`Cx::on_readable`], and `ECANCELED` when the runtime is asked to stop; one whose source is
 /// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks.
 pub async fn readable(fd: impl AsFd) -> io::Result<()> {
     ready(fd.as_fd(), Side::Reader).await
@@ -43,9 +45,16 @@ pub async fn writable(fd: impl AsFd) -> io::Result<()> {
 }
 
 async fn ready(fd: BorrowedFd<'_>, side: Side) -> io::Result<()> {
+    told(|cx, asked| cx.watch_once(fd, side, asked)).await
+}
+
+/// What a watch tells whoever has asked. Dropping the future ends the watch.
+pub(super) async fn told<T: Send + 'static>(
+    watch: impl FnOnce(&mut Cx, Asked<io::Result<T>>) -> io::Result<Watch>,
+) -> io::Result<T> {
     let waits = try_with_cx(|cx| {
         let (asked, handle) = Asked::new(&cx.worker_ref().inner);
-        let watch = cx.watch_once(fd, side, asked)?;
+        let watch = watch(cx, asked)?;
         Ok::<_, io::Error>((watch.cancel_on_drop(), handle))
     });
     let (_watch, handle) = waits.map_err(io::Error::other)??;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 // The signal handler's own: whatever the crate's atomics are made of, it may do no more than this.
@@ -155,12 +155,6 @@ impl AsFd for Signals {
     /// To be watched until it is readable.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
-    }
-}
-
-impl AsRawFd for Signals {
-    fn as_raw_fd(&self) -> i32 {
-        self.read.as_raw_fd()
     }
 }
 

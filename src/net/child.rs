@@ -1,10 +1,11 @@
 //! Children: programs that the process has started.
 //!
-//! A child is started by a thread of the pool for blocking work, since that takes a while, and since
-//! these threads may use every processor: a child inherits the affinity of the thread that starts
-//! it, and a core's would be that of its processor. Its end is told by a descriptor of the kernel's
-//! (a pidfd), which the event source watches as any other ([`super::watch`]); and the status is asked
-//! of that child and of no other, so that children of other parts of the program are theirs.
+//! A child is started by a thread of the pool for blocking work, since that takes a while, and
+//! since these threads may use every processor: a child inherits the affinity of the thread that
+//! starts it, and a core's would be that of its processor. Its end is told by a descriptor of the
+//! kernel's (a pidfd), which the event source watches as any other ([`super::watch`]); and the
+//! status is asked of that child and of no other, so that children of other parts of the program
+//! are theirs.
 //!
 //! What a child reads and writes are sockets, not pipes: so they are streams as all others.
 
@@ -66,10 +67,11 @@ impl Drop for Started {
 
 /// A child that runs, or has ended; from [`spawn`].
 ///
-/// Dropped, it goes on, and nobody is told of its end. No zombie is left of it, unless it ends after
-/// the runtime was asked to stop.
+/// Dropped, it goes on, and nobody is told of its end. No zombie is left of it, unless it ends
+/// after the runtime was asked to stop.
 ///
-/// A program that ignores SIGCHLD, or waits for all of its children elsewhere, takes the status away.
+/// A program that ignores SIGCHLD, or waits for all of its children elsewhere, takes the status
+/// away.
 pub struct Child {
     started: Arc<Started>,
 }
@@ -77,9 +79,9 @@ pub struct Child {
 /// Starts a program, on a thread for blocking work
 /// ([`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max)). What it reads and
 /// writes are the parent's own streams, unless `command` says otherwise; [`stdio`] makes streams of
-/// mely's. The child may use the processors that the run may. The thread
-/// that starts it may end before it, which matters to `PR_SET_PDEATHSIG`. It gets every signal that its parent
-/// was not told to ignore before the run.
+/// mely's. The child may use the processors that the run may, and ignores the signals that this
+/// process ignores. The thread that starts it may end before it, which matters to
+/// `PR_SET_PDEATHSIG`.
 ///
 /// ```
 /// use mely::aio::AsyncStream;
@@ -166,13 +168,13 @@ pub fn spawn(cx: &mut Cx, command: Command) -> JoinHandle<io::Result<Child>> {
 }
 
 /// A stream for a child: the end of the parent, to be opened as any connection, and what to give to
-/// [`Command::stdin`], [`Command::stdout`] or [`Command::stderr`]. It is a pair of sockets: what the
-/// child writes is read here, and what is written here the child reads. When the child, and all that
-/// it has given its end to, have closed it, the stream is over.
+/// [`Command::stdin`], [`Command::stdout`] or [`Command::stderr`]. It is a pair of sockets: what
+/// the child writes is read here, and what is written here the child reads. When the child, and all
+/// that it has given its end to, have closed it, the stream is over.
 ///
 /// A panic, which resets other connections, ends this one as a close does: such sockets know no
-/// reset. A shell that opens `/dev/stdout` by name, instead of writing to it, is refused by the kernel:
-/// sockets cannot be opened.
+/// reset. A shell that opens `/dev/stdout` by name, instead of writing to it, is refused by the
+/// kernel: sockets cannot be opened.
 ///
 /// # Errors
 /// If the descriptors are refused; `Unsupported` in a simulation.

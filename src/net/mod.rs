@@ -136,6 +136,19 @@ fn is_simulated(cx: &mut Cx) -> io::Result<bool> {
     with_driver(cx, |driver, _| driver.owner.is_simulated())
 }
 
+/// Whose descriptors this core deals in, unless the end has begun.
+fn owner(cx: &mut Cx) -> io::Result<crate::io::Owner> {
+    with_driver(cx, |driver, _| match driver.is_ending() {
+        true => Err(ending()),
+        false => Ok(driver.owner.clone()),
+    })?
+}
+
+fn no_descriptors() -> io::Error {
+    let text = "a simulation has no descriptors of the system's";
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
 pub(crate) fn ending() -> io::Error {
     // As what was under way is told: `ErrorKind::Interrupted` would say "try again".
     rustix::io::Errno::CANCELED.into()

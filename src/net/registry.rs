@@ -1,5 +1,6 @@
 //! What has callbacks of the user's, for as long as it lives: connections by their home core,
-//! listeners, and watches. And connections that have no color yet, whose descriptors the end closes as well.
+//! listeners, and watches. And connections that have no color yet, whose descriptors the end closes
+//! as well.
 //!
 //! A callback holds the very state that owns what calls it: a session has its stream, and the
 //! stream's `on_data` has a handle to the session. Nobody would ever drop such a ring. So a
@@ -129,10 +130,14 @@ impl Registry {
         self.watches.lock().unwrap().insert(watching)
     }
 
-    /// Forgets a watch that is over. One that was discarded twice, in a simulation, is gone.
-    pub(super) fn remove_watch(&self, key: usize) {
-        // Dropped when the lock is free.
-        let _watching = self.watches.lock().unwrap().try_remove(key);
+    /// Forgets a watch that is over. In a simulation it may have been forgotten before, and its key
+    /// be another's.
+    pub(super) fn remove_watch(&self, key: usize, watching: &Arc<Watching>) {
+        let mut watches = self.watches.lock().unwrap();
+        let is_there = |its: &Arc<Watching>| Arc::ptr_eq(its, watching);
+        if watches.get(key).is_some_and(is_there) {
+            watches.remove(key);
+        }
     }
 
     /// The watches there are.

@@ -58,13 +58,9 @@ impl Incoming {
         let socket: OwnedFd = socket.into();
         let poster = cx.poster();
         let home = cx.core_id();
-        let owner = super::with_driver(cx, |driver, _| match driver.is_ending() {
-            true => Err(super::ending()),
-            false => Ok(driver.owner.clone()),
-        })??;
+        let owner = super::owner(cx)?;
         if owner.is_simulated() {
-            let text = "a simulation has no descriptors of the system's";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            return Err(super::no_descriptors());
         }
         Ok(Incoming::new(Fd::adopt(socket)?, home, owner, poster))
     }

@@ -1,8 +1,8 @@
 //! What has no stream of its own: signals, and descriptors that become ready.
 //!
-//! A watch is a `ready` operation of the event source of one core, its *home*, which tells of edges.
-//! An edge posts an event to the callback's color; one that is queued already stands for it. The
-//! event asks the descriptor itself whether it is ready, calls the callback, and asks again: a
+//! A watch is a `ready` operation of the event source of one core, its *home*, which tells of
+//! edges. An edge posts an event to the callback's color; one that is queued already stands for it.
+//! The event asks the descriptor itself whether it is ready, calls the callback, and asks again: a
 //! callback that has not read everything is called once more, behind what waits in the color by
 //! then. So an edge is never lost, since whoever misses it asks afterwards.
 //!
@@ -10,8 +10,8 @@
 //! though the caller has closed its own, and two watches of one descriptor do not meet.
 //!
 //! **What can never happen.** A call after [`Watch::cancel`] in the callback's color; a descriptor
-//! that is closed while the kernel waits on it; a callback that is dropped outside its color, unless
-//! the run has ended or nothing came of the watch.
+//! that is closed while the kernel waits on it; a callback that is dropped outside its color,
+//! unless the run has ended or nothing came of the watch.
 
 use super::child::Started;
 use super::driver::{Driver, control};
@@ -269,7 +269,8 @@ impl Watching {
             };
             return core.post_own(watching.handler, watching.color, event);
         }
-        // What has become ready before is seen by the event that has cleared the flag, or the flag is.
+        // Either the event that clears the flag sees what is ready by now, or the flag is seen
+        // clear.
         fence(Ordering::SeqCst);
         if !watching.queued.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(watching);
@@ -285,8 +286,7 @@ impl Watching {
         self.call(cx, |source, cx| source.tell(over, cx));
     }
 
-    /// Calls what is there, unless the watch is over. If there is more to tell, or it panics, it is
-    /// called again.
+    /// Calls what is there, unless the watch is over, and does what comes next.
     fn call(self: &Arc<Self>, cx: &mut Cx, f: impl FnOnce(&mut dyn Source, &mut Cx) -> Next) {
         if self.over.load(Ordering::Acquire) {
             return;
@@ -337,7 +337,7 @@ impl Watching {
     /// The operation is over: drops the callback and what it was told of, in its color.
     pub(super) fn discard(watching: Arc<Watching>, core: &mut Core) {
         if let Some(&key) = watching.key.get() {
-            Registry::of_runtime(&watching.poster.inner).remove_watch(key);
+            Registry::of_runtime(&watching.poster.inner).remove_watch(key, &watching);
         }
         let color = watching.color;
         core.post_own(None, color, move |_cx: &mut Cx| watching.drop_callback());
@@ -360,8 +360,7 @@ impl Watching {
     }
 }
 
-/// The source while it is called: given back also if that panics, since the next one is to be told
-/// all the same.
+/// The source while it is called: given back also if that panics.
 struct Lent<'a> {
     of: &'a Arc<Watching>,
     source: Option<Box<dyn Source>>,
@@ -391,8 +390,8 @@ impl fmt::Debug for Watching {
 /// [`Cx::on_writable`].
 ///
 /// # Dropping
-/// Dropping it detaches it: the watch goes on until the runtime is asked to stop. To end it instead,
-/// see [`cancel_on_drop`](Self::cancel_on_drop).
+/// Dropping it detaches it: the watch goes on until the runtime is asked to stop. To end it
+/// instead, see [`cancel_on_drop`](Self::cancel_on_drop).
 pub struct Watch {
     /// Weak: the callback may have this handle.
     watching: Weak<Watching>,
@@ -460,11 +459,11 @@ pub(crate) fn raise(inner: &Inner, signal: Signal) {
 }
 
 impl Cx {
-    /// Calls back in the callback's color with each signal of these that the process gets, until the
-    /// runtime is asked to stop. The same signal several times in a row may be one call. There may
-    /// be any number of watches for a signal. From now on, for the life of the process, it does not
-    /// have its default effect, such as killing the process, any more. One that the process ignores
-    /// goes on being ignored: SIGINT, if a shell without job control has started it in the
+    /// Calls back in the callback's color with each signal of these that the process gets, until
+    /// the runtime is asked to stop. The same signal several times in a row may be one call. There
+    /// may be any number of watches for a signal. From now on, for the life of the process, it does
+    /// not have its default effect, such as killing the process, any more. One that the process
+    /// ignores goes on being ignored: SIGINT, if a shell without job control has started it in the
     /// background.
     ///
     /// SIGPIPE is ignored by each Rust program from its start, and no write of mely's raises it.
@@ -501,10 +500,7 @@ impl Cx {
         let signals: Vec<i32> = signals.into_iter().map(Signal::number).collect();
         Signals::check(&signals)?;
         // Before anything is changed in the process.
-        let is_simulated = super::with_driver(self, |driver, _| match driver.is_ending() {
-            true => Err(super::ending()),
-            false => Ok(driver.owner.is_simulated()),
-        })??;
+        let is_simulated = super::owner(self)?.is_simulated();
         let signals = Signals::new(&signals, is_simulated)?;
         let raises = is_simulated.then(|| signals.raises());
         let source = Watched(signals, VecDeque::new());
@@ -514,9 +510,9 @@ impl Cx {
         self.watch(told, Side::Reader, handler, color, raises, AtEnd::Ignored)
     }
 
-    /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM: [`on_signal`](Self::on_signal)
-    /// of these two. Typically the callback finishes what is under way and calls
-    /// [`stop`](Self::stop).
+    /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM:
+    /// [`on_signal`](Self::on_signal) of these two. Typically the callback finishes what is under
+    /// way and calls [`stop`](Self::stop).
     ///
     /// ```no_run
     /// use mely::{Color, Handler, Runtime};
@@ -553,12 +549,12 @@ impl Cx {
         self.on_signal(stop, callback).map(drop)
     }
 
-    /// Calls back in the callback's color as long as `fd` is readable, until the runtime is asked to
-    /// stop: for descriptors that are no stream of mely's, as a library's socket, an eventfd, inotify
-    /// or a pipe. The callback reads, without blocking; if something is left to read afterwards it is
-    /// called again, behind other events of its color. Readable is also what has ended or failed, and
-    /// it stays so: then cancel the watch, or it takes a core's whole time. If the callback panics,
-    /// the watch is over.
+    /// Calls back in the callback's color as long as `fd` is readable, until the runtime is asked
+    /// to stop: for descriptors that are no stream of mely's, as a library's socket, an eventfd,
+    /// inotify or a pipe. The callback reads, without blocking; if something is left to read
+    /// afterwards it is called again, behind other events of its color. Readable is also what has
+    /// ended or failed, and it stays so: then cancel the watch, or it takes a core's whole time. If
+    /// the callback panics, the watch is over.
     ///
     /// The watch has a duplicate of the descriptor, so the caller may close its own; what the
     /// descriptor is of stays open until the watch is over.
@@ -585,9 +581,9 @@ impl Cx {
     ///
     /// # Errors
     /// At once and instead of the callback: `InvalidInput` for what is always ready, as files,
-    /// directories and `/dev/null` are; if a descriptor is refused; `Unsupported` in a simulation, which has none;
-    /// `ECANCELED` once the runtime was asked to stop. Later, as the callback's argument, if the
-    /// event source cannot wait for it; then the watch is over.
+    /// directories and `/dev/null` are; if a descriptor is refused; `Unsupported` in a simulation,
+    /// which has none; `ECANCELED` once the runtime was asked to stop. Later, as the callback's
+    /// argument, if the event source cannot wait for it; then the watch is over.
     pub fn on_readable<F>(&mut self, fd: impl AsFd, callback: Callback<F>) -> io::Result<Watch>
     where
         F: FnMut(&mut Cx, io::Result<()>) + Send + 'static,
@@ -694,8 +690,7 @@ impl Cx {
                 return Err(super::ending());
             }
             if driver.owner.is_simulated() != is_simulated {
-                let text = "a simulation has no descriptors of the system's";
-                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+                return Err(super::no_descriptors());
             }
             let key = Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
             let _first = its.key.set(key);

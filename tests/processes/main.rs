@@ -1,5 +1,5 @@
-//! Tests of what a process has: descriptors, limits, signals, and the subscriber of `tracing`. Those
-//! that change it run in children of this one.
+//! Tests of what a process has: descriptors, limits, signals, and the subscriber of `tracing`.
+//! Those that change it run in children of this one.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! Simulated runs: the simulation itself, waiting times in virtual time, arbitrary programs. No test
-//! uses the default event source: see `test.sh`.
+//! Simulated runs: the simulation itself, waiting times in virtual time, arbitrary programs. No
+//! test uses the default event source: see `test.sh`.
 
 #[path = "../common/mod.rs"]
 mod common;

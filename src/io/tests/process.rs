@@ -1,7 +1,7 @@
 //! What needs a thread or a process of its own: filters of system calls, limits, signals.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -391,7 +391,7 @@ fn signals_become_readable() {
 fn child_signals_become_readable() {
     let mut world = chosen_by_env();
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM], false).unwrap();
-    let (token, op) = world.readable(Fd::from_raw(signals.as_raw_fd()));
+    let (token, op) = world.readable(Fd::from_raw(signals.as_fd().as_raw_fd()));
     world.quiet();
     assert_eq!(signals.take().next(), None);
     for signal in [Signal::TERM, Signal::INT] {

@@ -61,8 +61,8 @@ pub enum Part {
     Step,
 }
 
-/// A machine whose virtual cores are on one thread: it is told what the running core does, and takes
-/// its time for that.
+/// A machine whose virtual cores are on one thread: it is told what the running core does, and
+/// takes its time for that.
 ///
 /// Unless it says otherwise, a function does nothing where [`is_charged`](Self::is_charged) is
 /// false. Addresses are those of the program.
@@ -113,10 +113,10 @@ thread_local! {
 /// From now on the hook is told what this thread does, or nobody is; returns the one before.
 ///
 /// # Safety
-/// In a call of a hook the thread may leave a virtual core and go on with another. That is sound for
-/// the runtime if it happens inside the [`AROUND`](crate::sim::machine::AROUND) of the runtime, and
-/// for handlers as [`Cores::new`](crate::sim::machine::Cores::new) says. [`Hook::unlock`] calls what
-/// it is given exactly once.
+/// In a call of a hook the thread may leave a virtual core and go on with another. That is sound
+/// for the runtime if it happens inside the [`AROUND`](crate::sim::machine::AROUND) of the runtime,
+/// and for handlers as [`Cores::new`](crate::sim::machine::Cores::new) says. [`Hook::unlock`] calls
+/// what it is given exactly once.
 pub unsafe fn install(hook: Option<&'static dyn Hook>) -> Option<&'static dyn Hook> {
     HOOK.replace(hook)
 }
@@ -376,8 +376,8 @@ pub fn wake(core: usize) {
     tell(|hook| hook.wake(core));
 }
 
-/// From outside of the machine something comes to a core at this time in ns, for which it goes on if
-/// it sleeps or polls then. Costs the caller nothing.
+/// From outside of the machine something comes to a core at this time in ns, for which it goes on
+/// if it sleeps or polls then. Costs the caller nothing.
 pub fn announce(core: usize, at_ns: u64) {
     tell(|hook| hook.announce(core, at_ns));
 }
