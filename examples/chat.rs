@@ -8,11 +8,11 @@
 //! a member in the room, and so much on the way; and who speaks is not read until the room has got
 //! it.
 
-use mely::net::{Acceptors, Lines, RecvBuf, Session, Stream};
+use mely::net::{Acceptors, Addr, Lines, RecvBuf, Session, Stream};
 use mely::state::WeakColored;
 use mely::{Color, Colored, Cx, Handler, Hold, Poster, Runtime};
 use std::hash::{BuildHasher, RandomState};
-use std::{collections::HashMap, io, mem, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, io, mem, sync::Arc};
 
 static MEMBER: Handler = Handler::new("member");
 static ROOM: Handler = Handler::new("room");
@@ -160,7 +160,7 @@ impl Drop for Member {
 }
 
 /// Listens until the runtime ends. Returns the address.
-pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
+pub(crate) fn listen(cx: &mut Cx, addr: Addr) -> io::Result<Addr> {
     let shard = |number| Colored::new(cx, Color::from(number), HashMap::new());
     let rooms: Arc<Rooms> = Arc::new(((1..=16).map(shard).collect(), RandomState::new()));
     let listener = cx.serve(addr, Acceptors::PerCore, &MEMBER, move |cx, stream, me| {
@@ -176,8 +176,7 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
         member.join();
         member
     })?;
-    let addr = listener.local_addr();
-    Ok(addr)
+    Ok(listener.local_addr())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -17,11 +17,10 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::server::conn::auto;
 use mely::aio::AsyncStream;
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
-use mely::net::{Acceptors, Incoming, Stream};
+use mely::net::{Acceptors, Addr, Incoming, Stream};
 use mely::task::{sleep, with_cx};
 use mely::{Color, Cx, Handler, Reason, Runtime};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -118,15 +117,14 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 }
 
 /// Listens until the runtime stops.
-pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
+pub(crate) fn listen(cx: &mut Cx, addr: Addr) -> io::Result<Addr> {
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
-    let addr = listener.local_addr();
-    Ok(addr)
+    Ok(listener.local_addr())
 }
 
 /// Serves until a signal asks to stop.
-fn start(cx: &mut Cx, addr: SocketAddr) -> io::Result<()> {
+fn start(cx: &mut Cx, addr: Addr) -> io::Result<()> {
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop()))?;
     println!("listening on {}", listen(cx, addr)?);
     Ok(())

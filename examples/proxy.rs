@@ -1,14 +1,15 @@
-//! How do I join two connections? A TCP proxy: each client is piped to a connection to the target.
-//! `cargo run --release --example proxy -- 127.0.0.1:7000 127.0.0.1:8080`, and Ctrl-C stops it.
+//! How do I join two connections? A proxy: each client is piped to a connection to the target.
+//! `cargo run --release --example proxy -- 127.0.0.1:7000 example.org:80`, and Ctrl-C stops it. Each
+//! address may also be that of a Unix socket: `/run/proxy.sock`, `@proxy`.
 //!
 //! A client and its connection to the target have one color, so what goes from one to the other
 //! stays on one core. Whoever does not read holds up its own pipe, which keeps a bounded number of
 //! bytes. A client that finds no place or no target is closed; one that does nothing for
 //! `IDLE_MAX` is reset, and its target with it.
 
-use mely::net::{Acceptors, Incoming, PIPE_BYTES_MAX, Stream};
+use mely::net::{Acceptors, Addr, Incoming, PIPE_BYTES_MAX, Stream};
 use mely::{Color, Cx, Handler, Runtime};
-use std::{env, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{env, io, sync::Arc, time::Duration};
 
 static ACCEPT: Handler = Handler::new("accept");
 static CONNECTED: Handler = Handler::new("connected");
@@ -22,27 +23,26 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
 /// Connects to the target, and pipes the client to it. In the client's color.
-fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io::Result<()> {
+fn serve(cx: &mut Cx, client: Stream, target: &Addr, place: Arc<()>) -> io::Result<()> {
     let color = client.color();
     let peer = client.peer_addr(cx)?;
     let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
+        let connection = match connection {
+            Ok(connection) => connection,
+            // It names the target. The client is dropped, and so closed.
+            Err(error) => return eprintln!("{peer}: no connection to {error}"),
+        };
         let done = PIPED.on_value(color, move |_cx, piped: io::Result<_>| {
             if let Err(error) = piped {
                 eprintln!("{peer}: {error}");
             }
             drop(place); // Whatever else happens, it is dropped with the callback.
         });
-        match connection {
-            Ok(connection) => {
-                let connection = connection.open(color);
-                // None is refused: this is the color of both.
-                let _ = client.set_idle_timeout(cx, Some(IDLE_MAX));
-                let _ = connection.set_idle_timeout(cx, Some(IDLE_MAX));
-                let _ = client.pipe_to(cx, connection, PIPE_BYTES_MAX, done);
-            }
-            // The client is dropped, and so closed.
-            Err(error) => eprintln!("{peer}: no connection to {target}: {error}"),
-        }
+        let connection = connection.open(color);
+        // None is refused: this is the color of both.
+        let _ = client.set_idle_timeout(cx, Some(IDLE_MAX));
+        let _ = connection.set_idle_timeout(cx, Some(IDLE_MAX));
+        let _ = client.pipe_to(cx, connection, PIPE_BYTES_MAX, done);
     };
     cx.connect(target, CONNECT_MAX, CONNECTED.on_value(color, connected))
 }
@@ -50,10 +50,10 @@ fn serve(cx: &mut Cx, client: Stream, target: SocketAddr, place: Arc<()>) -> io:
 /// Listens until the runtime ends. Returns the address.
 pub(crate) fn listen(
     cx: &mut Cx,
-    addr: SocketAddr,
-    target: SocketAddr,
+    addr: Addr,
+    target: Addr,
     clients_max: usize,
-) -> io::Result<SocketAddr> {
+) -> io::Result<Addr> {
     // Each client has a clone.
     let places = Arc::new(());
     let on_accept = ACCEPT.on_each(Color::DEFAULT, move |cx, client: io::Result<Incoming>| {
@@ -61,22 +61,22 @@ pub(crate) fn listen(
         let place = Arc::clone(&places);
         if Arc::strong_count(&places) <= clients_max + 1 {
             let client = client.open_unique();
+            let target = target.clone();
             cx.post(client.color(), move |cx| {
-                if let Err(error) = serve(cx, client, target, place) {
+                if let Err(error) = serve(cx, client, &target, place) {
                     eprintln!("a client is closed: {error}");
                 }
             });
         }
     });
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
-    let addr = listener.local_addr();
-    Ok(addr)
+    Ok(listener.local_addr())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addrs: Vec<String> = env::args().skip(1).collect();
     let [addr, target] = &addrs[..] else {
-        return Err("usage: proxy LISTEN TARGET, both as 127.0.0.1:7000".into());
+        return Err("usage: proxy LISTEN TARGET, both as 127.0.0.1:7000 or /run/proxy.sock".into());
     };
     let (addr, target) = (addr.parse()?, target.parse()?);
     mely::net::raise_open_file_limit()?;

@@ -16,14 +16,14 @@ use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
 use mely::aio::AsyncStream;
-use mely::net::{Acceptors, Incoming, Stream};
+use mely::net::{Acceptors, Addr, Incoming, Stream};
 use mely::task::{sleep, stopping, timeout, with_cx};
 use mely::{Color, Colored, Cx, Handler, Runtime};
 use mimalloc::MiMalloc;
 use reader::Reader;
 use requests::{Shard, Store};
 use std::sync::{Arc, mpsc::channel};
-use std::{io, net::SocketAddr, pin::pin, time::Duration};
+use std::{io, pin::pin, time::Duration};
 
 /// As redis-server brings an allocator of its own. With glibc's a SET of a new key takes a third
 /// longer.
@@ -166,7 +166,7 @@ async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Resu
 }
 
 /// Listens until the runtime stops.
-pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
+pub(crate) fn listen(cx: &mut Cx, addr: Addr) -> io::Result<Addr> {
     let shard = |number| Colored::new(cx, Color::from(number), Shard::default());
     let shards: Arc<[_]> = (1..=cx.cores().min(64) as u64).map(shard).collect();
     let accept = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
@@ -180,12 +180,11 @@ pub(crate) fn listen(cx: &mut Cx, addr: SocketAddr) -> io::Result<SocketAddr> {
     };
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
-    let addr = listener.local_addr();
-    Ok(addr)
+    Ok(listener.local_addr())
 }
 
 /// Serves until a signal asks to stop.
-fn start(cx: &mut Cx, addr: SocketAddr) -> io::Result<()> {
+fn start(cx: &mut Cx, addr: Addr) -> io::Result<()> {
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop()))?;
     println!("listening on {}", listen(cx, addr)?);
     Ok(())

@@ -4,24 +4,22 @@ use super::AsyncStream;
 use crate::Cx;
 use crate::ask::Asked;
 use crate::callback::Callback;
-use crate::net::Incoming;
+use crate::net::{Addr, Incoming};
 use crate::task::ambient::try_with_cx;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connects to `addr`. The stream belongs to the color of the task that polls this future, whose
 /// core becomes the connection's home. If there is no connection after `limit` the attempt is
-/// ended. Dropped before it is ready, this future closes what comes of it.
+/// ended. A host name is looked up first, as [`Cx::connect`] does. Dropped before it is ready, this future closes what comes of it.
 ///
 /// ```
 /// use mely::{Color, Runtime, aio};
 /// use std::time::Duration;
 /// // Nobody listens there: refused at once, or never answered.
-/// let addr = ([127, 0, 0, 1], 9).into();
-/// let connected = Runtime::builder().build()?.run_until(move |cx, finish| {
+/// let connected = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let client = async move {
-///         let connected = aio::connect(addr, Duration::from_secs(1)).await;
+///         let connected = aio::connect("127.0.0.1:9", Duration::from_secs(1)).await;
 ///         finish.finish(connected.is_ok());
 ///     };
 ///     cx.spawn(Color::from(2), client);
@@ -34,7 +32,8 @@ use std::time::Duration;
 /// If the peer refuses or cannot be reached, or the socket cannot be made; of the kind `TimedOut`,
 /// which names the limit; `ECANCELED` once the runtime was asked to stop; one whose source is
 /// [`Reason::NoContext`](crate::Reason::NoContext) outside of tasks.
-pub async fn connect(addr: SocketAddr, limit: Duration) -> io::Result<AsyncStream> {
+pub async fn connect(addr: impl Into<Addr>, limit: Duration) -> io::Result<AsyncStream> {
+    let addr = addr.into();
     let asked = try_with_cx(|cx| {
         let (asked, handle) = Asked::new(&cx.worker_ref().inner);
         let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {

@@ -19,11 +19,10 @@
 //! ```
 //! use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 //! use mely::aio::{AsyncStream, connect};
-//! use mely::net::{Acceptors, Incoming, Stream};
+//! use mely::net::{Acceptors, Addr, Incoming, Stream};
 //! use mely::task::with_cx;
 //! use mely::{Color, Cx, Handler, Runtime};
 //! use std::io;
-//! use std::net::SocketAddr;
 //! use std::time::Duration;
 //! static ACCEPT: Handler = Handler::new("accept");
 //!
@@ -41,7 +40,7 @@
 //!     cx.spawn(stream.color(), echo(stream));
 //! }
 //!
-//! async fn ask(addr: SocketAddr) -> io::Result<String> {
+//! async fn ask(addr: Addr) -> io::Result<String> {
 //!     let mut stream = connect(addr, Duration::from_secs(5)).await?;
 //!     stream.write_all(b"hello").await?;
 //!     stream.close().await?;
@@ -52,7 +51,7 @@
 //!
 //! let answer = Runtime::builder().build()?.run_until(|cx, finish| {
 //!     let on_accept = ACCEPT.on_each(Color::from(1), accept);
-//!     let any_port = ([127, 0, 0, 1], 0).into();
+//!     let any_port = "127.0.0.1:0";
 //!     let listener = match cx.listen(any_port, Acceptors::PerCore, on_accept) {
 //!         Ok(listener) => listener,
 //!         Err(error) => return finish.finish(Err(error)),

@@ -42,11 +42,11 @@ use super::quiesce::Until;
 use super::stage::Stage;
 use super::watchdog::running;
 use crate::color::CoreId;
+use crate::io::Addr;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// At most this many of a kind are named: a report is read by people.
@@ -161,7 +161,7 @@ pub enum Obstacle {
         /// The handler that will be told.
         handler: &'static str,
         /// The other end, if it is known.
-        peer: Option<SocketAddr>,
+        peer: Option<Addr>,
         /// It waits for the peer to read; else for the peer to send.
         sends: bool,
     },

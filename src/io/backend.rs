@@ -1,7 +1,7 @@
 //! The one type that the layer above sees: three backends behind a static dispatch.
 
 use std::io;
-use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::sync::Arc;
@@ -12,8 +12,8 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner, Report,
-    SendBuf, Side, Token,
+    Addr, Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner,
+    Report, SendBuf, Side, Token, socket,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -153,8 +153,18 @@ impl EventSource {
     }
 
     /// A listener bound to `addr`.
-    pub(crate) fn listen(&mut self, addr: SocketAddr, opts: &ListenOptions) -> io::Result<Fd> {
+    pub(crate) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
         forward!(mut self, b => b.listen(addr, opts))
+    }
+
+    /// A listener that was made elsewhere.
+    pub(crate) fn adopt_listener(&mut self, socket: OwnedFd) -> io::Result<Fd> {
+        match &self.which {
+            // See `socket::listener`.
+            Which::Uring(_) => socket::adopt_listener(socket, false),
+            Which::Epoll(_) => socket::adopt_listener(socket, true),
+            Which::Sim(_) => Err(super::no_descriptors()),
+        }
     }
 
     /// Accepts connections until canceled or failed.
@@ -184,7 +194,7 @@ impl EventSource {
     }
 
     /// Connects a new socket to `addr`.
-    pub(crate) fn connect(&mut self, token: Token, addr: SocketAddr) -> io::Result<(Fd, Op)> {
+    pub(crate) fn connect(&mut self, token: Token, addr: &Addr) -> io::Result<(Fd, Op)> {
         forward!(mut self, b => b.connect(token, addr))
     }
 

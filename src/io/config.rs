@@ -86,6 +86,8 @@ pub(crate) struct ListenOptions {
     pub(crate) reuse_port: bool,
     /// Connections the kernel keeps until they are accepted.
     pub(crate) backlog: i32,
+    /// The permissions of a Unix socket's file; None: what the umask leaves.
+    pub(crate) mode: Option<u32>,
 }
 
 impl Default for ListenOptions {
@@ -93,6 +95,7 @@ impl Default for ListenOptions {
         ListenOptions {
             reuse_port: false,
             backlog: 4096,
+            mode: None,
         }
     }
 }

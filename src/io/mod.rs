@@ -84,6 +84,7 @@
 //! closes connections that nobody was told of, and frees. Completions not yet polled are lost,
 //! descriptors that callers know of stay open.
 
+mod addr;
 mod backend;
 mod buf;
 mod completion;
@@ -103,11 +104,13 @@ mod slab;
 mod socket;
 mod uring;
 
+pub use self::addr::{Addr, Credentials, Endpoint};
 pub use self::buf::SendBuf;
 pub use self::config::{Backend, Report};
 pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimNet};
 
+pub(crate) use self::addr::What;
 pub(crate) use self::backend::EventSource;
 pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};
@@ -122,6 +125,12 @@ use self::ledger::Ledger;
 use self::operation::{Operation, State};
 use self::pool::Home;
 use self::slab::Slab;
+
+/// What a simulation answers where something of the system's is needed.
+pub(crate) fn no_descriptors() -> std::io::Error {
+    let text = "a simulation has no descriptors of the system's";
+    std::io::Error::new(std::io::ErrorKind::Unsupported, text)
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! An operation under way, as all backends keep it in their tables.
 
 use std::io;
-use std::net::SocketAddr;
 
 use rustix::io::Errno;
+use rustix::net::SocketAddrAny;
 
 use super::{Completion, Done, Fd, Kind, SendBuf, Side, Token};
 
@@ -21,13 +21,8 @@ pub(super) struct Operation {
 pub(super) enum State {
     Accept,
     Recv,
-    Send {
-        buf: SendBuf,
-        sent_bytes: usize,
-    },
-    Connect {
-        addr: Box<rustix::net::SocketAddrAny>,
-    },
+    Send { buf: SendBuf, sent_bytes: usize },
+    Connect { addr: Box<SocketAddrAny> },
     Ready(Side),
 }
 
@@ -36,9 +31,9 @@ impl State {
         State::Send { buf, sent_bytes: 0 }
     }
 
-    pub(super) fn connect(addr: SocketAddr) -> State {
+    pub(super) fn connect(addr: SocketAddrAny) -> State {
         State::Connect {
-            addr: Box::new(addr.into()),
+            addr: Box::new(addr),
         }
     }
 

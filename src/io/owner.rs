@@ -1,8 +1,7 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
-use super::{Fd, How, SimNet, socket};
+use super::{Addr, Credentials, Fd, How, SimNet, socket};
 use std::io;
-use std::net::SocketAddr;
 
 /// Whose descriptors the numbers of a backend are.
 #[derive(Clone, Debug)]
@@ -67,7 +66,7 @@ impl Owner {
     }
 
     /// Where a listener or connection is bound: the port that port 0 became.
-    pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self, fd: Fd) -> io::Result<Addr> {
         match self {
             Owner::Kernel => socket::local_addr(fd),
             Owner::Sim(net) => net.local_addr_of(fd),
@@ -76,10 +75,18 @@ impl Owner {
 
     /// Who is at the other end. Not part of an accept's completion: a multishot accept cannot tell,
     /// and most servers never ask.
-    pub(crate) fn peer_addr(&self, fd: Fd) -> io::Result<SocketAddr> {
+    pub(crate) fn peer_addr(&self, fd: Fd) -> io::Result<Addr> {
         match self {
             Owner::Kernel => socket::peer_addr(fd),
             Owner::Sim(net) => net.peer_addr_of(fd),
+        }
+    }
+
+    /// Which process is at the other end of a Unix socket.
+    pub(crate) fn peer_credentials(&self, fd: Fd) -> io::Result<Credentials> {
+        match self {
+            Owner::Kernel => socket::peer_credentials(fd),
+            Owner::Sim(_) => Err(super::no_descriptors()),
         }
     }
 }

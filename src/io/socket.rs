@@ -1,35 +1,75 @@
 //! Sockets, as the two backends of the kernel make them.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
-    connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
+    connect, connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
 };
 
 use super::operation::is_about_one_connection;
-use super::{Fd, Home, How, ListenOptions, RecvBuf};
+use super::{Addr, Credentials, Fd, Home, How, ListenOptions, RecvBuf};
 
 /// A listener. `flags` says whether it blocks: the ring polls by itself and older kernels report
 /// `EAGAIN` from a non-blocking one; epoll must not block.
-pub(super) fn listener(
-    addr: SocketAddr,
-    opts: &ListenOptions,
-    flags: SocketFlags,
-) -> io::Result<Fd> {
+pub(super) fn listener(addr: &Addr, opts: &ListenOptions, flags: SocketFlags) -> io::Result<Fd> {
+    let name = addr.to_any()?;
     let socket = stream(addr, flags)?;
-    // A server that restarts must not wait for the connections of its former life to be forgotten.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if opts.reuse_port {
-        sockopt::set_socket_reuseport(&socket, true)?;
+    if addr.is_unix() {
+        if let Some(mode) = opts.mode {
+            // The file gets the permissions that the socket has when it is bound.
+            rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+        }
+    } else {
+        // A server that restarts must not wait for the connections of its former life to be
+        // forgotten.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if opts.reuse_port {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
     }
-    bind(&socket, &addr)?;
+    match (bind(&socket, &name), addr) {
+        (Err(Errno::ADDRINUSE), Addr::Unix(path)) if is_stale(path, addr)? => {
+            rustix::fs::unlink(path)?;
+            bind(&socket, &name)?;
+        }
+        (bound, _) => bound?,
+    }
     listen(&socket, opts.backlog)?;
+    Ok(keep(socket))
+}
+
+/// Whether the file is a socket to which nobody listens any more. Two servers that start at the
+/// same time may both find that; then the one whose file is gone serves nobody.
+fn is_stale(path: &Path, addr: &Addr) -> io::Result<bool> {
+    let file = rustix::fs::lstat(path)?;
+    if !FileType::from_raw_mode(file.st_mode).is_socket() {
+        return Ok(false);
+    }
+    // It does not block: a listener whose queue is full is one.
+    let probe = stream(addr, SocketFlags::NONBLOCK)?;
+    Ok(connect(&probe, &addr.to_any()?) == Err(Errno::CONNREFUSED))
+}
+
+/// A listening socket that was made elsewhere. Whether it blocks: as for [`listener`].
+pub(super) fn adopt_listener(socket: OwnedFd, nonblocking: bool) -> io::Result<Fd> {
+    let no_listener = |_| {
+        let text = "not a listening stream socket";
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
+    let kind = sockopt::socket_type(&socket).map_err(no_listener)?;
+    let listens = sockopt::socket_acceptconn(&socket).map_err(no_listener)?;
+    if kind != SocketType::STREAM || !listens {
+        return Err(no_listener(Errno::INVAL));
+    }
+    rustix::io::ioctl_fionbio(&socket, nonblocking)?;
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     Ok(keep(socket))
 }
 
@@ -75,12 +115,13 @@ pub(super) fn has_ended(fd: Fd) -> bool {
     told.is_ok_and(|told| told > 0)
 }
 
-/// A TCP socket without Nagle's delay. Connections inherit that from their listener, which saves a
-/// system call for each.
-pub(super) fn stream(addr: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let family = match addr {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
+/// A socket of the address's family; one of TCP without Nagle's delay. Connections inherit that from
+/// their listener, which saves a system call for each.
+pub(super) fn stream(addr: &Addr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let family = match addr.ip() {
+        Some(ip) if ip.is_ipv4() => AddressFamily::INET,
+        Some(_) => AddressFamily::INET6,
+        None => AddressFamily::UNIX,
     };
     let socket = socket_with(
         family,
@@ -88,7 +129,9 @@ pub(super) fn stream(addr: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd
         flags | SocketFlags::CLOEXEC,
         None,
     )?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
+    if !addr.is_unix() {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
     Ok(socket)
 }
 
@@ -116,14 +159,30 @@ pub(super) fn keep(socket: OwnedFd) -> Fd {
     Fd::from_raw(socket.into_raw_fd())
 }
 
-pub(super) fn local_addr(fd: Fd) -> io::Result<SocketAddr> {
-    let addr = getsockname(fd.borrow())?;
-    SocketAddr::try_from(addr).map_err(io::Error::from)
+pub(super) fn local_addr(fd: Fd) -> io::Result<Addr> {
+    Addr::from_any(getsockname(fd.borrow())?)
 }
 
-pub(super) fn peer_addr(fd: Fd) -> io::Result<SocketAddr> {
-    let addr = getpeername(fd.borrow())?.ok_or(io::ErrorKind::NotConnected)?;
-    SocketAddr::try_from(addr).map_err(io::Error::from)
+pub(super) fn peer_addr(fd: Fd) -> io::Result<Addr> {
+    match getpeername(fd.borrow())? {
+        Some(addr) => Addr::from_any(addr),
+        // What the kernel says of the client of a Unix socket, which has no name.
+        None => Ok(Addr::Unnamed),
+    }
+}
+
+pub(super) fn peer_credentials(fd: Fd) -> io::Result<Credentials> {
+    if !local_addr(fd)?.is_unix() {
+        // The kernel would answer with nobody's.
+        let text = "not a Unix socket";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    let peer = sockopt::socket_peercred(fd.borrow())?;
+    Ok(Credentials {
+        pid: peer.pid.as_raw_pid(),
+        uid: peer.uid.as_raw(),
+        gid: peer.gid.as_raw(),
+    })
 }
 
 pub(super) fn shutdown(fd: Fd, how: How) {

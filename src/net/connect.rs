@@ -1,19 +1,20 @@
 //! Connecting to somebody.
 
 use super::driver::control;
+use super::names::Dial;
 use super::timer::{Timers, in_ns};
 use super::{Driver, Incoming, Timer};
 use crate::callback::Callback;
 use crate::color::CoreId;
-use crate::io::{Fd, Owner};
+use crate::io::{Addr, Fd, Owner};
 use crate::sched::core::Core;
+use crate::sync::Arc;
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-type OnConnected = Box<dyn FnOnce(&mut Cx, io::Result<Incoming>) + Send>;
+pub(super) type OnConnected = Box<dyn FnOnce(&mut Cx, io::Result<Incoming>) + Send>;
 
 /// A connection being made.
 pub(super) struct Connecting {
@@ -21,7 +22,10 @@ pub(super) struct Connecting {
     handler: Option<&'static Handler>,
     color: Color,
     poster: crate::Poster,
+    addr: Addr,
     limit: Option<(Duration, Timer)>,
+    /// The connection to a name, of which this is one attempt.
+    dial: Option<Arc<Dial>>,
     /// The limit has passed, and the operation was asked to end.
     pub(super) gave_up: bool,
 }
@@ -30,6 +34,7 @@ impl Connecting {
     /// The operation is over, one way or another; called by the driver that has the timer. From now
     /// on its key may be another's, which the timer must not end.
     pub(super) fn settle(&mut self, result: io::Result<()>, timers: &mut Timers) -> io::Result<()> {
+        let result = result.map_err(|error| self.addr.name_error(error));
         let Some((limit, timer)) = self.limit.take() else {
             return result;
         };
@@ -38,10 +43,19 @@ impl Connecting {
             // Unless it has come to something before it could end.
             Err(error) if self.gave_up && super::is_canceled(&error) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("not connected within the limit of {limit:?}"),
+                format!("{}: not connected within the limit of {limit:?}", self.addr),
             )),
             result => result,
         }
+    }
+
+    pub(super) fn addr(&self) -> &Addr {
+        &self.addr
+    }
+
+    /// Whether this is one of its attempts.
+    pub(super) fn is_of(&self, dial: &Arc<Dial>) -> bool {
+        self.dial.as_ref().is_some_and(|its| Arc::ptr_eq(its, dial))
     }
 
     /// Posts the outcome.
@@ -76,15 +90,21 @@ impl Cx {
     /// Connects to `addr` and calls back with the connection or the error, in the callback's color.
     /// This core becomes the connection's home.
     ///
+    /// A host name is looked up first, see [`resolve`](crate::net::resolve). Its addresses are tried
+    /// one after the other, IPv6 and IPv4 in turns; each next one when the one before has failed, or
+    /// beside it after 250 ms (RFC 8305).
+    ///
     /// If there is no connection after `limit`, the callback gets an error of the kind `TimedOut`,
     /// which names the limit. The attempt is ended, and no connection comes of it later. As any
     /// timer, the limit is noticed late by as much as this core is inside a handler; a connection
     /// that was made by then is delivered. The system gives up by itself after some minutes.
     ///
     /// # Errors
-    /// At once and instead of the callback, which is then dropped: if the socket cannot be made,
-    /// and `ECANCELED` once the runtime was asked to stop. A refused connection is told by the
-    /// callback.
+    /// At once and instead of the callback, which is then dropped: if the socket cannot be made, if
+    /// `addr` is no address or no thread can be had for looking it up, and `ECANCELED` once the
+    /// runtime was asked to stop. A refused connection is told by the callback, and a name that does
+    /// not exist; all with the address. `WouldBlock`: the listener of a Unix socket has its queue
+    /// full.
     ///
     /// ```
     /// use mely::net::Incoming;
@@ -92,7 +112,7 @@ impl Cx {
     /// use std::{io, time::Duration};
     /// static CONNECTED: Handler = Handler::new("connected");
     /// // Nobody listens there: refused at once, or never answered.
-    /// let addr = ([127, 0, 0, 1], 9).into();
+    /// let addr = "127.0.0.1:9";
     /// let error = Runtime::builder().build()?.run_until(move |cx, finish| {
     ///     let connected = CONNECTED.on_value(Color::from(1), move |_cx, incoming| {
     ///         let incoming: io::Result<Incoming> = incoming;
@@ -108,19 +128,41 @@ impl Cx {
     /// ```
     pub fn connect<F>(
         &mut self,
-        addr: SocketAddr,
+        addr: impl Into<Addr>,
         limit: Duration,
         callback: Callback<F>,
     ) -> io::Result<()>
     where
         F: FnOnce(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
+        let Callback { handler, color, f } = callback;
+        let callback = Callback {
+            handler,
+            color,
+            f: Box::new(f) as OnConnected,
+        };
+        match addr.into() {
+            name @ Addr::Name(_) => Dial::begin(self, name, limit, callback),
+            addr => self.connect_at(addr, limit, callback, None),
+        }
+    }
+
+    /// Connects to an address that is no name, perhaps as one attempt of a dial.
+    pub(super) fn connect_at(
+        &mut self,
+        addr: Addr,
+        limit: Duration,
+        callback: Callback<OnConnected>,
+        dial: Option<Arc<Dial>>,
+    ) -> io::Result<()> {
         let connecting = Box::new(Connecting {
-            callback: Box::new(callback.f),
+            callback: callback.f,
             handler: callback.handler,
             color: callback.color,
             poster: self.poster(),
+            addr,
             limit: None,
+            dial,
             gave_up: false,
         });
         let (here, poster) = (control(self.core_id()), self.poster());
@@ -129,7 +171,7 @@ impl Cx {
             if driver.is_ending() {
                 return (Err(super::ending()), Some(connecting));
             }
-            let key = match driver.connect(addr, connecting) {
+            let key = match driver.connect(connecting) {
                 Ok(key) => key,
                 Err((error, connecting)) => return (Err(error), Some(connecting)),
             };

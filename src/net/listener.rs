@@ -5,7 +5,7 @@ use super::driver::control;
 use crate::callback::Callback;
 use crate::color::CoreId;
 use crate::host::poster::Poster;
-use crate::io::{Fd, ListenOptions, Owner};
+use crate::io::{Addr, Endpoint, Fd, ListenOptions, Owner, What};
 use crate::net::driver::Driver;
 use crate::net::registry::Registry;
 use crate::sched::core::Core;
@@ -14,7 +14,6 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::{Color, Cx, Handler};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Who accepts.
@@ -25,7 +24,7 @@ pub enum Acceptors {
     #[default]
     PerCore,
     /// The core that calls `listen` accepts all and is home to all. So it is, whatever is asked
-    /// for, in the simulated network.
+    /// for, on Unix sockets, on sockets that were made elsewhere and in the simulated network.
     Single,
 }
 
@@ -179,47 +178,51 @@ impl Drop for Rest<'_> {
 /// accepting goes on until the runtime ends. [`close`](Self::close) ends it before.
 pub struct Listener {
     listening: Arc<Listening>,
-    local_addr: SocketAddr,
+    local_addr: Addr,
     cores: Vec<CoreId>,
 }
 
 impl Cx {
-    /// Listens on `addr` and calls back in the callback's color with each connection.
+    /// Listens on `at` and calls back in the callback's color with each connection.
     ///
-    /// Port 0 takes a free port; see [`Listener::local_addr`]. When accepting fails (no more
+    /// `at` is an [`Addr`], or anything that converts into one, or a socket that listens already
+    /// ([`Endpoint`]). Port 0 takes a free port; see [`Listener::local_addr`]. The file of a Unix
+    /// socket is replaced if nobody listens to it, and stays when the listener is closed. When
+    /// accepting fails (no more
     /// descriptors, say) the callback gets the error, and accepting goes on a little later;
     /// connections wait in the kernel meanwhile. All connections come through this one color: give
     /// each its own by [`Incoming::open_unique`]. After a panic of the callback, which resets the
     /// connection that it was given, it is called for the next one.
     ///
     /// # Errors
-    /// If the address cannot be bound: in use, not this machine's, not permitted. `ECANCELED` once
-    /// the runtime was asked to stop.
+    /// If the address cannot be bound: in use, not this machine's, not permitted; with its text.
+    /// `InvalidInput` for a host name, and for a socket that does not listen. `ECANCELED` once the
+    /// runtime was asked to stop.
     ///
     /// ```
     /// use mely::net::Acceptors;
     /// use mely::{Color, Handler, Runtime};
     /// static ACCEPT: Handler = Handler::new("accept");
-    /// let addr = "127.0.0.1:0".parse()?;
     /// let listening = Runtime::builder().build()?.run_until(move |cx, finish| {
     ///     let on_accept = ACCEPT.on_each(Color::from(1), |_cx, connection| {
     ///         drop(connection); // closes it
     ///     });
-    ///     let listener = cx.listen(addr, Acceptors::PerCore, on_accept);
+    ///     let listener = cx.listen("127.0.0.1:0", Acceptors::PerCore, on_accept);
     ///     finish.finish(listener.map(|listener| listener.local_addr()));
     /// })?;
-    /// assert_ne!(listening?.port(), 0);
+    /// assert_ne!(listening?.ip().expect("an IP address").port(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn listen<F>(
         &mut self,
-        addr: SocketAddr,
+        at: impl Into<Endpoint>,
         acceptors: Acceptors,
         callback: Callback<F>,
     ) -> io::Result<Listener>
     where
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
+        let endpoint = at.into();
         let here = self.core_id();
         let all = (0..self.cores()).map(CoreId::of);
         let poster = self.poster();
@@ -228,11 +231,13 @@ impl Cx {
                 return Err(super::ending());
             }
             let cores: Vec<CoreId> = match acceptors {
-                // The simulated network has nothing like REUSEPORT.
-                Acceptors::PerCore if matches!(driver.owner, Owner::Kernel) => all.collect(),
+                // Nothing else has anything like REUSEPORT.
+                Acceptors::PerCore if !driver.owner.is_simulated() && endpoint.is_ip() => {
+                    all.collect()
+                }
                 _ => vec![here],
             };
-            let (fds, bound) = bind_all(driver, addr, cores.len())?;
+            let (fds, bound) = bind_all(driver, endpoint, cores.len())?;
             Ok((cores, fds, bound))
         })??;
         let listening = Arc::new(Listening {
@@ -263,24 +268,36 @@ impl Cx {
 /// an error is then the caller's.
 fn bind_all(
     driver: &mut Driver,
-    addr: SocketAddr,
+    endpoint: Endpoint,
     count: usize,
-) -> io::Result<(Vec<Sent>, SocketAddr)> {
+) -> io::Result<(Vec<Sent>, Addr)> {
+    let addr = match endpoint.what {
+        What::Addr(addr) => addr,
+        What::Socket(socket) => {
+            let fd = driver.backend.adopt_listener(socket)?;
+            let sent = Sent(Some(fd), driver.owner.clone());
+            return Ok((vec![sent], driver.owner.local_addr(fd)?));
+        }
+    };
     let reuse_port = count > 1;
     let options = ListenOptions {
         reuse_port,
+        mode: endpoint.mode,
         ..ListenOptions::default()
     };
-    if reuse_port && addr.port() != 0 {
+    if reuse_port && addr.ip().is_some_and(|ip| ip.port() != 0) {
         // A port that another program has must be an error, although REUSEPORT would let us share
         // it with one of the same user: a listener without the option finds out.
-        let probe = driver.backend.listen(addr, &ListenOptions::default())?;
-        driver.backend.close(probe);
+        let probe = driver.backend.listen(&addr, &ListenOptions::default());
+        driver
+            .backend
+            .close(probe.map_err(|error| addr.name_error(error))?);
     }
     let mut fds = Vec::with_capacity(count);
-    let mut bound = addr;
+    let mut bound = addr.clone();
     for _ in 0..count {
-        let fd = driver.backend.listen(bound, &options)?;
+        let fd = driver.backend.listen(&bound, &options);
+        let fd = fd.map_err(|error| addr.name_error(error))?;
         fds.push(Sent(Some(fd), driver.owner.clone()));
         bound = driver.owner.local_addr(fd)?;
     }
@@ -307,8 +324,8 @@ impl Drop for Sent {
 
 impl Listener {
     /// Where it listens: the port that port 0 became.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+    pub fn local_addr(&self) -> Addr {
+        self.local_addr.clone()
     }
 
     /// Stops accepting and frees the port. Connections that were made before each core has heard of
@@ -368,7 +385,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     /// A simulated runtime of one core that goes on after panics, and listens; and where.
-    fn goes_on<F>(accept: F) -> (Simulation, SocketAddr)
+    fn goes_on<F>(accept: F) -> (Simulation, Addr)
     where
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
@@ -388,7 +405,7 @@ mod tests {
             assert_ne!(calls, 2, "planted");
         });
         for number in 1..=4 {
-            let _client = simulation.network().connect(addr).unwrap();
+            let _client = simulation.network().connect(&addr).unwrap();
             settle(&mut simulation);
             assert_eq!(counts.try_recv(), Ok(number));
         }
@@ -407,7 +424,7 @@ mod tests {
             count.send(connection.unwrap()).unwrap();
         });
         let net = simulation.network().clone();
-        let clients = [(); CLIENTS].map(|()| net.connect(addr).unwrap());
+        let clients = [(); CLIENTS].map(|()| net.connect(&addr).unwrap());
         settle(&mut simulation);
         let served: Vec<_> = counts.try_iter().collect();
         assert_eq!(served.len(), CLIENTS - 1);
@@ -434,7 +451,7 @@ mod tests {
                 home.send(incoming.unwrap().home()).unwrap();
             };
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             tell.send(cx.listen(any, Acceptors::Single, on_accept).unwrap())
                 .unwrap();
         };
@@ -457,7 +474,7 @@ mod tests {
             }
             poster.set_working_cores(working).unwrap();
             settle(&mut simulation);
-            let _clients = [(); 3].map(|()| net.connect(addr).unwrap());
+            let _clients = [(); 3].map(|()| net.connect(&addr).unwrap());
             settle(&mut simulation);
             assert_eq!(homes.try_iter().collect::<Vec<_>>(), [expected; 3]);
         }
@@ -505,14 +522,14 @@ mod tests {
         let mut simulation = Runtime::builder().simulate(1).unwrap();
         let shared = simulation.run_until(|cx, finish| {
             let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, _| ());
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             let options = ListenOptions {
                 reuse_port: true,
                 ..ListenOptions::default()
             };
             let listen = |driver: &mut Driver, _: &mut Core| {
-                driver.backend.listen(listener.local_addr(), &options)
+                driver.backend.listen(&listener.local_addr(), &options)
             };
             let other = crate::net::with_driver(cx, listen).unwrap();
             finish.finish(other.map_err(|error| error.kind()));

@@ -49,9 +49,8 @@
 //! }
 //!
 //! fn start(cx: &mut Cx, finish: Finish<Vec<u8>>) -> io::Result<()> {
-//!     let any = ([127, 0, 0, 1], 0).into();
 //!     let open = |_: &mut Cx, stream, _: &_| Server(stream);
-//!     let listener = cx.serve(any, Acceptors::PerCore, &SERVER, open)?;
+//!     let listener = cx.serve("127.0.0.1:0", Acceptors::PerCore, &SERVER, open)?;
 //!     let addr = listener.local_addr();
 //!     let connected = CLIENT.on_value(Color::DEFAULT, move |_, incoming: io::Result<_>| {
 //!         let incoming: Incoming = incoming.expect("the server listens");
@@ -78,6 +77,7 @@ mod connect;
 mod driver;
 mod framing;
 mod listener;
+mod names;
 mod pipe;
 mod registry;
 mod session;
@@ -89,6 +89,7 @@ pub use self::conn::AHEAD_BYTES_MAX;
 pub(crate) use self::driver::control;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
+pub use self::names::resolve;
 pub use self::pipe::PIPE_BYTES_MAX;
 pub use self::session::Session;
 pub use self::stream::{Incoming, Stream};
@@ -96,7 +97,9 @@ pub use self::timer::Timer;
 pub use self::watch::Watch;
 #[cfg(feature = "sim")]
 pub(crate) use self::watch::raise;
-pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
+pub use crate::io::{
+    Addr, Backend, Credentials, Endpoint, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet,
+};
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::registry::Registry;
@@ -144,11 +147,6 @@ fn owner(cx: &mut Cx) -> io::Result<crate::io::Owner> {
     })?
 }
 
-fn no_descriptors() -> io::Error {
-    let text = "a simulation has no descriptors of the system's";
-    io::Error::new(io::ErrorKind::Unsupported, text)
-}
-
 pub(crate) fn ending() -> io::Error {
     // As what was under way is told: `ErrorKind::Interrupted` would say "try again".
     rustix::io::Errno::CANCELED.into()
@@ -156,12 +154,11 @@ pub(crate) fn ending() -> io::Error {
 
 #[cfg(all(test, feature = "sim"))]
 mod tests {
-    use super::{Acceptors, Incoming};
+    use super::{Acceptors, Addr, Incoming};
     use crate::host::worker::lend_current;
     use crate::sim::{Simulation, Step};
     use crate::{Builder, Callback, Color, Cx, Poster};
     use std::io;
-    use std::net::SocketAddr;
     use std::sync::mpsc::channel;
     use std::sync::{Arc, Mutex};
 
@@ -170,14 +167,14 @@ mod tests {
         builder: Builder,
         seed: u64,
         on_accept: Callback<F>,
-    ) -> (Simulation, SocketAddr)
+    ) -> (Simulation, Addr)
     where
         F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
     {
         let mut simulation = builder.cores(1).simulate(seed).unwrap();
         let (tell, addr) = channel();
         let begin = move |cx: &mut Cx| {
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             tell.send(listener.local_addr()).unwrap();
         };

@@ -423,7 +423,7 @@ impl Stream {
     /// let poster = runtime.poster();
     /// let (tell, addr) = std::sync::mpsc::channel();
     /// let client = std::thread::spawn(move || {
-    ///     let mut client = TcpStream::connect::<SocketAddr>(addr.recv().unwrap())?;
+    ///     let mut client = TcpStream::connect(addr.recv().unwrap())?;
     ///     client.write_all(b"hello")?;
     ///     client.shutdown(Shutdown::Write)?;
     ///     let mut answer = String::new();
@@ -435,7 +435,7 @@ impl Stream {
     ///     let on_accept = ACCEPT.on_each(Color::DEFAULT, move |cx, client: io::Result<_>| {
     ///         client.and_then(|client| proxy(cx, client, target)).expect("a connection");
     ///     });
-    ///     let any = ([127, 0, 0, 1], 0).into();
+    ///     let any = "127.0.0.1:0";
     ///     let listener = cx.listen(any, Acceptors::PerCore, on_accept).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
     /// })?;

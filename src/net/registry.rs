@@ -200,7 +200,7 @@ mod tests {
                 let serve = |_: &mut Cx, incoming: io::Result<Incoming>| {
                     incoming.unwrap().serve(&READ, |_, stream, _| Reads(stream));
                 };
-                let any = "127.0.0.1:0".parse().unwrap();
+                let any = "127.0.0.1:0";
                 let mut on_any = || {
                     let on_accept = Callback::anonymous_each(Color::from(1), serve);
                     cx.listen(any, Acceptors::Single, on_accept).unwrap()
@@ -217,7 +217,7 @@ mod tests {
         while simulation.step() != Step::Stalled {}
         let (addr, net) = (addr.recv().unwrap(), simulation.network().clone());
         for _ in 0..3 {
-            let clients = [(); 4].map(|()| net.connect(addr).unwrap());
+            let clients = [(); 4].map(|()| net.connect(&addr).unwrap());
             while simulation.step() != Step::Stalled {}
             assert_eq!(noted(), clients.len());
             drop(clients);
@@ -227,7 +227,7 @@ mod tests {
         // One more listener finds those that are gone.
         let again = |cx: &mut Cx| {
             let on_accept = Callback::anonymous_each(Color::from(1), |_: &mut Cx, _| ());
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             cx.listen(any, Acceptors::Single, on_accept).unwrap();
         };
         poster.try_post(Color::from(1), again).unwrap();
@@ -266,7 +266,7 @@ mod tests {
         let on_accept = Callback::anonymous_each(Color::from(1), accept);
         let (mut simulation, addr) = listening(Runtime::builder(), 1, on_accept);
         let net = simulation.network().clone();
-        let _clients = [(); 3].map(|()| net.connect(addr).unwrap());
+        let _clients = [(); 3].map(|()| net.connect(&addr).unwrap());
         settle(&mut simulation);
         assert_eq!(dropped.load(Ordering::Relaxed), 0);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(simulation))).is_err());

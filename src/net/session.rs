@@ -13,9 +13,9 @@ use crate::colored::weak::WeakColored;
 use crate::host::panics::InTurn;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
+use crate::io::Endpoint;
 use crate::{Colored, Cx, Handler, Reason};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 /// What accepted connections are handed over under.
@@ -300,7 +300,7 @@ impl Incoming {
 }
 
 impl Cx {
-    /// Listens on `addr`, as [`listen`](Self::listen), and makes a session of each connection, in a
+    /// Listens on `at`, as [`listen`](Self::listen), and makes a session of each connection, in a
     /// color of its own; see [`Session`]. `open` gets the stream, to be owned by the session, and a
     /// weak handle to the session. It runs in the connection's color, under `handler`, so it may
     /// run for several connections at the same time.
@@ -341,7 +341,7 @@ impl Cx {
     ///     Ok::<_, std::io::Error>(answer)
     /// });
     /// runtime.run(move |cx| {
-    ///     let any = ([127, 0, 0, 1], 0).into();
+    ///     let any = "127.0.0.1:0";
     ///     let open = |_: &mut Cx, stream, _: &_| Shout(stream);
     ///     let listener = cx.serve(any, Acceptors::PerCore, &SHOUT, open).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
@@ -351,7 +351,7 @@ impl Cx {
     /// ```
     pub fn serve<S, F>(
         &mut self,
-        addr: SocketAddr,
+        at: impl Into<Endpoint>,
         acceptors: Acceptors,
         handler: &'static Handler,
         open: F,
@@ -371,7 +371,7 @@ impl Cx {
                 stream.begin_session(handler, move |cx, stream, me| open(cx, stream, me));
             }
         };
-        self.listen(addr, acceptors, ACCEPTED.on_each(color, accepted))
+        self.listen(at, acceptors, ACCEPTED.on_each(color, accepted))
     }
 }
 
@@ -877,7 +877,7 @@ mod tests {
             let (mut simulation, addr) = listening(builder.panic_hook(|_| ()), 1, on_accept);
             let net = simulation.network().clone();
             let mut clients = [(); 2].map(|()| {
-                let client = net.connect(addr).unwrap();
+                let client = net.connect(&addr).unwrap();
                 settle(&mut simulation);
                 client
             });

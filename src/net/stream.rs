@@ -9,12 +9,11 @@ use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
-use crate::io::{Fd, How, Owner, RecvBuf, SendBuf};
+use crate::io::{Addr, Credentials, Fd, How, Owner, RecvBuf, SendBuf};
 use crate::net::registry::Registry;
 use crate::{Callback, Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::panicking;
@@ -60,7 +59,7 @@ impl Incoming {
         let home = cx.core_id();
         let owner = super::owner(cx)?;
         if owner.is_simulated() {
-            return Err(super::no_descriptors());
+            return Err(crate::io::no_descriptors());
         }
         Ok(Incoming::new(Fd::adopt(socket)?, home, owner, poster))
     }
@@ -79,7 +78,7 @@ impl Incoming {
     ///
     /// # Errors
     /// If the peer is gone already.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+    pub fn peer_addr(&self) -> io::Result<Addr> {
         self.addr(Owner::peer_addr)
     }
 
@@ -87,11 +86,11 @@ impl Incoming {
     ///
     /// # Errors
     /// If the system does not tell.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub fn local_addr(&self) -> io::Result<Addr> {
         self.addr(Owner::local_addr)
     }
 
-    fn addr(&self, of: fn(&Owner, Fd) -> io::Result<SocketAddr>) -> io::Result<SocketAddr> {
+    fn addr(&self, of: fn(&Owner, Fd) -> io::Result<Addr>) -> io::Result<Addr> {
         // The number of a descriptor that the end has closed may be another's by now.
         let addr = self.fd.and_then(|fd| {
             let registry = Registry::of_runtime(&self.poster.inner);
@@ -172,7 +171,7 @@ impl Stream {
     /// # Errors
     /// [`Reason`](crate::Reason) outside the connection's color, as the error's source;
     /// `NotConnected` if the peer is gone already, or the connection was closed.
-    pub fn peer_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+    pub fn peer_addr(&self, cx: &Cx) -> io::Result<Addr> {
         self.conn.owner.peer_addr(self.open_fd(cx)?)
     }
 
@@ -180,8 +179,16 @@ impl Stream {
     ///
     /// # Errors
     /// As [`peer_addr`](Self::peer_addr).
-    pub fn local_addr(&self, cx: &Cx) -> io::Result<SocketAddr> {
+    pub fn local_addr(&self, cx: &Cx) -> io::Result<Addr> {
         self.conn.owner.local_addr(self.open_fd(cx)?)
+    }
+
+    /// Which process is at the other end of a Unix socket.
+    ///
+    /// # Errors
+    /// As [`peer_addr`](Self::peer_addr); `Unsupported` if it is no Unix socket, and in a simulation.
+    pub fn peer_credentials(&self, cx: &Cx) -> io::Result<Credentials> {
+        self.conn.owner.peer_credentials(self.open_fd(cx)?)
     }
 
     /// The descriptor, which may be somebody else's once the home core has been told to close it.
@@ -312,7 +319,7 @@ impl Stream {
     ///     Ok::<_, io::Error>(heard)
     /// });
     /// runtime.run(move |cx| {
-    ///     let any = ([127, 0, 0, 1], 0).into();
+    ///     let any = "127.0.0.1:0";
     ///     let open = |cx: &mut Cx, stream: Stream, _: &_| {
     ///         // Not refused: this is the connection's color.
     ///         let _ = stream.set_idle_timeout(cx, Some(Duration::from_millis(5)));

@@ -690,7 +690,7 @@ impl Cx {
                 return Err(super::ending());
             }
             if driver.owner.is_simulated() != is_simulated {
-                return Err(super::no_descriptors());
+                return Err(crate::io::no_descriptors());
             }
             let key = Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
             let _first = its.key.set(key);

@@ -587,14 +587,14 @@ fn a_held_connection_does_not_keep_others_from_being_received() {
                 });
                 session.serve(incoming.unwrap().open_unique(), &ECHOES);
             };
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             let callback = ACCEPTS.on_each(Color::DEFAULT, accepts);
             let listener = cx.listen(any, Acceptors::Single, callback).unwrap();
             tell.send(listener.local_addr()).unwrap();
         })
     });
     let addr = told.recv().unwrap();
-    let mut held = std::net::TcpStream::connect(addr).unwrap();
+    let mut held = std::net::TcpStream::connect(addr.clone()).unwrap();
     held.set_nodelay(true).unwrap();
     held.write_all(b"H").unwrap();
     let hold: Hold = given.recv().unwrap();

@@ -21,7 +21,7 @@ pub fn all_backends() -> Vec<Backend> {
 pub const ACCEPTING: Color = Color::new(1);
 
 pub fn any_port() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
+    ([127, 0, 0, 1], 0).into()
 }
 
 /// A client that blocks, to a bound.
@@ -172,7 +172,7 @@ where
         let listener = cx
             .listen(any_port(), Acceptors::PerCore, on_accept)
             .unwrap();
-        tell.send(listener.local_addr()).unwrap();
+        tell.send(listener.local_addr().ip().unwrap()).unwrap();
     });
     let returned = client.join();
     outcome.unwrap();

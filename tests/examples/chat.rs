@@ -33,7 +33,8 @@ fn with_chat(what: &'static str, clients: fn(SocketAddr)) {
             clients(addr.recv().unwrap());
         });
         let outcome = runtime.run(move |cx| {
-            tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+            let addr = example::listen(cx, any_port().into()).unwrap();
+            tell.send(addr.ip().unwrap()).unwrap();
         });
         clients.join().unwrap();
         outcome.unwrap();

@@ -7,6 +7,7 @@ mod example;
 use crate::common::wire::any_port;
 use crate::common::{Bound, LONG, backends, cores, eventually};
 use mely::Poster;
+use mely::net::Addr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
@@ -24,23 +25,25 @@ impl Drop for Stop {
 /// Runs `clients` against a proxy of this target on each of the kernel's backends.
 fn with_proxy(
     what: &'static str,
-    target: SocketAddr,
+    target: impl Into<Addr>,
     clients_max: usize,
     clients: impl Fn(SocketAddr) + Send + Sync,
 ) {
+    let target = target.into();
     for backend in backends() {
         let _bound = Bound::new(what);
         let runtime = cores(2).backend(backend).build().unwrap();
         let stop = Stop(runtime.poster());
         let (tell, addr) = channel();
-        let clients = &clients;
+        let (clients, target) = (&clients, target.clone());
         thread::scope(|scope| {
             let clients = scope.spawn(move || {
                 let _stop = stop;
-                clients(addr.recv().unwrap());
+                let addr: Addr = addr.recv().unwrap();
+                clients(addr.ip().unwrap());
             });
             let outcome = runtime.run(move |cx| {
-                let addr = example::listen(cx, any_port(), target, clients_max).unwrap();
+                let addr = example::listen(cx, any_port().into(), target, clients_max).unwrap();
                 tell.send(addr).unwrap();
             });
             clients.join().unwrap();
@@ -98,6 +101,17 @@ fn a_client_talks_to_the_target() {
             assert!(rest(stream) == vec![number as u8; 3_000_000]);
             written.join().unwrap();
         }
+    });
+}
+
+#[test]
+fn a_target_may_be_a_name() {
+    let target = Addr::Name(format!("localhost:{}", echo().port()));
+    with_proxy("a name", target, 10, |addr| {
+        let mut stream = client(addr);
+        stream.write_all(b"hello").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(rest(&mut stream), b"hello");
     });
 }
 

@@ -33,7 +33,8 @@ fn with_store(what: &'static str, client: fn(&Backend, SocketAddr, &Poster)) {
         let (tell, addr) = channel();
         let client = thread::spawn(move || client(&backend, addr.recv().unwrap(), &stop.0));
         let outcome = runtime.run(move |cx| {
-            tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+            let addr = example::listen(cx, any_port().into()).unwrap();
+            tell.send(addr.ip().unwrap()).unwrap();
         });
         client.join().unwrap();
         outcome.unwrap();
@@ -327,7 +328,8 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_stop() {
             }
         });
         let outcome = runtime.run(move |cx| {
-            tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+            let addr = example::listen(cx, any_port().into()).unwrap();
+            tell.send(addr.ip().unwrap()).unwrap();
         });
         clients.join().unwrap();
         outcome.unwrap();
@@ -342,7 +344,8 @@ fn a_client_that_does_not_read_does_not_keep_it() {
     let mut simulation = builder.simulate(1).unwrap();
     let (tell, addr) = channel();
     let listen = move |cx: &mut mely::Cx| {
-        tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+        let addr = example::listen(cx, any_port().into()).unwrap();
+        tell.send(addr.ip().unwrap()).unwrap();
     };
     simulation.start(listen).unwrap();
     let addr = loop {

@@ -9,7 +9,7 @@ use futures::future::join;
 use futures::io::{AsyncReadExt, AsyncWriteExt, copy};
 use futures::{AsyncRead, AsyncWrite};
 use mely::aio::{AsyncStream, QUEUED_BYTES_MAX, UNREAD_BYTES_MAX, connect};
-use mely::net::{Acceptors, Backend, Incoming, SimClient, SimNet};
+use mely::net::{Acceptors, Addr, Backend, Incoming, SimClient, SimNet};
 use mely::sim::{Simulation, Step};
 use mely::task::{sleep, with_cx};
 use mely::{Callback, Color, Cx, Reason, Runtime};
@@ -405,8 +405,8 @@ fn connects_and_is_answered() {
                 .listen(any_port(), Acceptors::PerCore, on_accept)
                 .unwrap();
             let addr = listener.local_addr();
-            let client = move |color: Color| async move {
-                let stream = connect(addr, LONG).await?;
+            let client = |color: Color, addr: Addr| async move {
+                let stream = connect(&addr, LONG).await?;
                 assert_eq!(stream.get_ref().color(), color);
                 assert_eq!(with_cx(|cx| stream.get_ref().peer_addr(cx))?, addr);
                 assert_ne!(with_cx(|cx| stream.get_ref().local_addr(cx))?, addr);
@@ -423,7 +423,7 @@ fn connects_and_is_answered() {
             };
             let clients: Vec<_> = (0..4)
                 .map(|n| Color::from(100 + n))
-                .map(|color| cx.spawn(color, client(color)))
+                .map(|color| cx.spawn(color, client(color, addr.clone())))
                 .collect();
             let all = async move {
                 for client in clients {
@@ -507,7 +507,8 @@ fn connecting_gives_up_at_its_limit() {
         });
         let (kind, text, connected) = seen.unwrap();
         assert_eq!(kind, ErrorKind::TimedOut, "{backend:?}");
-        assert_eq!(text, "not connected within the limit of 50ms");
+        let late = "not connected within the limit of 50ms";
+        assert_eq!(text, format!("{addr}: {late}"));
         assert!(connected > 0);
     }
 }

@@ -337,7 +337,8 @@ fn with_example<R: Send + 'static>(
     let (tell, addr) = channel();
     let clients = thread::spawn(move || clients(poster, addr.recv().unwrap()));
     let outcome = runtime.run(move |cx| {
-        tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+        let addr = example::listen(cx, any_port().into()).unwrap();
+        tell.send(addr.ip().unwrap()).unwrap();
     });
     let returned = clients.join().unwrap();
     outcome.unwrap();
@@ -418,7 +419,8 @@ fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>) {
     let mut simulation = builder.simulate(3).unwrap();
     let (tell, addr) = channel();
     let listen = move |cx: &mut Cx| {
-        tell.send(example::listen(cx, any_port()).unwrap()).unwrap();
+        let addr = example::listen(cx, any_port().into()).unwrap();
+        tell.send(addr.ip().unwrap()).unwrap();
     };
     simulation.start(listen).unwrap();
     let addr = loop {

@@ -146,7 +146,7 @@ impl World {
         let start = move |cx: &mut Cx| {
             let accept = move |cx: &mut Cx, incoming: io::Result<_>| serve(cx, incoming.unwrap());
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = crate::common::wire::any_port();
             let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
             give.send(listener.local_addr()).unwrap();
         };
@@ -159,7 +159,7 @@ impl World {
             told,
         };
         world.settle();
-        world.addr = addr.recv().unwrap();
+        world.addr = addr.recv().unwrap().ip().unwrap();
         world
     }
 

@@ -466,7 +466,7 @@ fn each_connection_has_a_color_of_its_own() {
             let listener = cx
                 .serve(any_port(), Acceptors::PerCore, &SERVE, open)
                 .unwrap();
-            tell.send(listener.local_addr()).unwrap();
+            tell.send(listener.local_addr().ip().unwrap()).unwrap();
         });
         let mut colors = client.join().unwrap();
         outcome.unwrap();

@@ -435,7 +435,7 @@ where
     };
     simulation.start(begin).unwrap();
     while simulation.step() != Step::Stalled {}
-    (simulation, addr.recv().unwrap())
+    (simulation, addr.recv().unwrap().ip().unwrap())
 }
 
 /// The same, with the connection in its color.

@@ -72,7 +72,7 @@ fn at_the_deadline_all_that_is_left_is_named() {
             };
             let on_accept = Callback::anonymous_each(Color::from(1), accept);
             let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
-            tell.send(listener.local_addr()).unwrap();
+            tell.send(listener.local_addr().ip().unwrap()).unwrap();
         });
         let (addr, client) = client.join().unwrap();
         let (unfinished, text) = left(outcome);
@@ -99,12 +99,12 @@ fn at_the_deadline_all_that_is_left_is_named() {
             assert!(text.contains(named), "{named}: {text}");
         }
         let peer = |named: &Obstacle| match named {
-            Obstacle::Connection { peer, sends, .. } => Some((*peer, *sends)),
+            Obstacle::Connection { peer, sends, .. } => Some((peer.clone(), *sends)),
             _ => None,
         };
         let peer = unfinished.named.iter().find_map(peer).unwrap();
         assert!(
-            peer.0.is_some_and(|peer| peer != addr) && !peer.1,
+            peer.0.as_ref().is_some_and(|peer| *peer != addr) && !peer.1,
             "{peer:?}"
         );
     }

@@ -476,7 +476,7 @@ fn the_only_acceptor_goes_where_cores_work() {
             let addr = addr.recv().unwrap();
             for number in [2, 1, 1, 2, 1] {
                 poster.set_working_cores(number).unwrap();
-                echoes(&mut Client::connect(&at, addr), b"accepted");
+                echoes(&mut Client::connect(&at, addr.ip().unwrap()), b"accepted");
             }
         });
     }
@@ -517,7 +517,7 @@ fn a_listener_is_closed_wherever_its_acceptors_are() {
                     let addr = listener.local_addr();
                     poster.set_working_cores(number).unwrap();
                     for _ in 0..8 {
-                        let mut client = TcpStream::connect(addr).unwrap();
+                        let mut client = TcpStream::connect(addr.clone()).unwrap();
                         client.write_all(b"accepted").unwrap();
                         client.read_exact(&mut [0; 8]).unwrap();
                     }

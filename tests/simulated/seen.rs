@@ -92,7 +92,7 @@ fn act(cx: &mut Cx, stream: &Stream, byte: u8, served: &Served) {
 fn serve(cx: &mut Cx, stream: Stream, sent: Sent, handler: &'static Handler, works_ns: u64) {
     let served = Served {
         sent,
-        peer: stream.peer_addr(cx).unwrap(),
+        peer: stream.peer_addr(cx).unwrap().ip().unwrap(),
         given: Arc::default(),
     };
     let mut next = 0_u8;
@@ -140,14 +140,14 @@ fn server(cores_count: usize, seed: u64, sent: &Sent) -> (Simulation, SocketAddr
         });
     };
     let begin = move |cx: &mut Cx| {
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any = "127.0.0.1:0";
         let on_accept = Callback::anonymous_each(Color::from(1 << 20), accept);
         let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
     };
     simulation.start(begin).unwrap();
     while !matches!(simulation.step(), Step::Stalled) {}
-    (simulation, addr.recv().unwrap())
+    (simulation, addr.recv().unwrap().ip().unwrap())
 }
 
 /// A client, how many bytes it sends in all, has sent, and has heard.
@@ -201,7 +201,7 @@ fn nothing_that_has_come_waits_while_a_core_idles() {
                     left -= 1;
                     let client = net.connect(addr).unwrap();
                     clients.push_back(Asks {
-                        addr: client.local_addr().unwrap(),
+                        addr: client.local_addr().unwrap().ip().unwrap(),
                         client,
                         bytes: 1 + draws.below(12) as usize,
                         sent: 0,

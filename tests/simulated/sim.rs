@@ -205,11 +205,11 @@ fn echo(seed: u64) -> u64 {
                 };
                 Calls::new(echo).serve(incoming.open_unique(), &ECHO);
             });
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             let listener = cx.listen(any, Acceptors::PerCore, on_accept).unwrap();
             *told.lock().unwrap() = Some(listener.local_addr());
             // A connection of its own, which is there for as long as the runtime.
-            let address = told.lock().unwrap().unwrap();
+            let address = told.lock().unwrap().clone().unwrap();
             let connected = Callback::anonymous_value(Color::from(2), |_: &mut Cx, incoming| {
                 let incoming: mely::net::Incoming = Result::unwrap(incoming);
                 Calls::none().serve(incoming.open(Color::from(2)), &CLIENT);
@@ -218,7 +218,7 @@ fn echo(seed: u64) -> u64 {
         })
         .unwrap();
     while simulation.step() != Step::Stalled {}
-    let address = address.lock().unwrap().unwrap();
+    let address = address.lock().unwrap().clone().unwrap();
     simulation.network().set_move_bytes_max(7);
     let mut client = simulation.network().connect(address).unwrap();
     let sent: Vec<u8> = (0..200).collect();

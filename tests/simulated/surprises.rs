@@ -154,7 +154,7 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
                         Calls::new(read).serve(stream, &READ);
                     },
                 );
-                let any = "127.0.0.1:0".parse().unwrap();
+                let any = "127.0.0.1:0";
                 let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
                 *told.lock().unwrap() = Some(listener.local_addr());
                 cx.post(Color::from(2), move |cx| {
@@ -165,7 +165,7 @@ fn no_completion_waits_for_more_than_two_handlers_and_a_millisecond() {
         while address.lock().unwrap().is_none() {
             simulation.step();
         }
-        let address = address.lock().unwrap().unwrap();
+        let address = address.lock().unwrap().clone().unwrap();
         let mut client = simulation.network().connect(address).unwrap();
         for i in 0..12 {
             // Among others while the handler surprises for the first time.

@@ -136,7 +136,7 @@ impl Master {
         let addr = listener.local_addr();
         self.me = Some(me);
         self.listener = Some(listener);
-        Ok(addr)
+        Ok(addr.ip().expect("an IP address was asked for"))
     }
 
     fn give_up(&mut self, why: String) {

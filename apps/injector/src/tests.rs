@@ -198,7 +198,7 @@ fn a_master_gathers_what_its_injectors_measured() {
         listens.send(addr).unwrap();
         tells.send(addr).unwrap();
     };
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any = ([127, 0, 0, 1], 0).into();
     let outcome = master::lead(runtime(), any, 2, work, Vec::new(), listens).unwrap();
     assert_eq!(
         (outcome.measure.responses(), outcome.measure.clients),
@@ -215,10 +215,7 @@ fn who_is_done_may_leave_before_the_others() {
     let (listens, addr) = channel::<SocketAddr>();
     let target = "127.0.0.1:1".parse().unwrap();
     let lead = thread::spawn(move || {
-        let (work, any) = (
-            work(target, Until::Total(1)),
-            "127.0.0.1:0".parse().unwrap(),
-        );
+        let (work, any) = (work(target, Until::Total(1)), ([127, 0, 0, 1], 0).into());
         let listens = move |addr| listens.send(addr).unwrap();
         master::lead(runtime(), any, 2, work, Vec::new(), listens).map(|_| ())
     });
@@ -261,7 +258,7 @@ fn who_leaves_before_the_start_is_waited_for_anew() {
     let lead = thread::spawn(move || {
         let work = work(target, Until::Total(100));
         let listens = move |addr| listens.send(addr).unwrap();
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any = ([127, 0, 0, 1], 0).into();
         master::lead(runtime(), any, 2, work, Vec::new(), listens)
     });
     let addr = addr.recv().unwrap();

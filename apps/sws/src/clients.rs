@@ -119,7 +119,7 @@ pub(crate) fn start(cx: &mut Cx, server: &'static Server) -> io::Result<SocketAd
             format_args!("listening on {addr}; standard output: {error}"),
         );
     }
-    Ok(addr)
+    Ok(addr.ip().expect("an IP address was asked for"))
 }
 
 /// A handler has panicked. A connection whose handler it was is closed, and gives its place back.

@@ -89,7 +89,7 @@ fn life(options: &Options, backend: Backend) -> bool {
             let listener = cx
                 .listen(addr, Acceptors::PerCore, accept)
                 .expect("a listener");
-            listener.local_addr()
+            listener.local_addr().ip().expect("an IP address")
         });
         tell.send(listeners.collect()).expect("the loader");
     });

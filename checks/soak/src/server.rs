@@ -52,11 +52,13 @@ pub(crate) fn start(cx: &mut Cx, world: &Arc<World>, side: usize) {
         Ok(incoming) => open(cx, &its, side, incoming),
         Err(error) => fail(&format!("accept: {error}")),
     };
-    let addr = "127.0.0.1:0".parse().expect("an address");
+    let addr = "127.0.0.1:0";
     let callback = Callback::anonymous_each(Color::from(NET_COLORS), accept);
     match cx.listen(addr, draw.acceptors, callback) {
         Ok(listener) => {
-            let _ = world.sides[side].addr.set(listener.local_addr());
+            let _ = world.sides[side]
+                .addr
+                .set(listener.local_addr().ip().unwrap());
             *world.sides[side].listener.lock().unwrap() = Some(listener);
         }
         // Asked to stop before it began.

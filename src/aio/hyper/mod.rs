@@ -16,12 +16,11 @@
 //! use hyper::body::{Bytes, Incoming};
 //! use hyper::{Request, Response, client, server, service::service_fn};
 //! use mely::aio::{AsyncStream, connect};
-//! use mely::net::{Acceptors, Stream};
+//! use mely::net::{Acceptors, Addr, Stream};
 //! use mely::task::with_cx;
 //! use mely::{Color, Handler, Runtime};
 //! use std::convert::Infallible;
 //! use std::error::Error;
-//! use std::net::SocketAddr;
 //! use std::time::Duration;
 //! static ACCEPT: Handler = Handler::new("accept");
 //!
@@ -35,7 +34,7 @@
 //!     let _ = connection.serve_connection(stream, service_fn(answer)).await;
 //! }
 //!
-//! async fn ask(addr: SocketAddr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
+//! async fn ask(addr: Addr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
 //!     let stream = connect(addr, Duration::from_secs(5)).await?;
 //!     let (mut sender, connection) = client::conn::http1::handshake(stream).await?;
 //!     with_cx(|cx| cx.spawn(cx.color(), connection));
@@ -50,7 +49,7 @@
 //!         let stream = mely::net::Incoming::open_unique(incoming);
 //!         cx.spawn(stream.color(), serve(stream));
 //!     });
-//!     let listener = cx.listen(([127, 0, 0, 1], 0).into(), Acceptors::PerCore, on_accept);
+//!     let listener = cx.listen("127.0.0.1:0", Acceptors::PerCore, on_accept);
 //!     let listener = match listener {
 //!         Ok(listener) => listener,
 //!         Err(error) => return finish.finish(Err(error.into())),

@@ -1,22 +1,18 @@
 //! Operations as the caller starts and ends them.
 
 use std::io;
-use std::net::SocketAddr;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal, socket,
+    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
+    socket,
 };
 use super::{Epoll, Item, Place};
 
 impl Epoll {
-    pub(in crate::io) fn listen(
-        &mut self,
-        addr: SocketAddr,
-        opts: &ListenOptions,
-    ) -> io::Result<Fd> {
+    pub(in crate::io) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
         socket::listener(addr, opts, SocketFlags::NONBLOCK)
     }
 
@@ -48,14 +44,11 @@ impl Epoll {
         op
     }
 
-    pub(in crate::io) fn connect(
-        &mut self,
-        token: Token,
-        addr: SocketAddr,
-    ) -> io::Result<(Fd, Op)> {
+    pub(in crate::io) fn connect(&mut self, token: Token, addr: &Addr) -> io::Result<(Fd, Op)> {
+        let name = addr.to_any()?;
         let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
-        let op = self.start(token, fd, State::connect(addr), Place::Watched);
-        let completion = match rustix::net::connect(fd.borrow(), &addr) {
+        let op = self.start(token, fd, State::connect(name.clone()), Place::Watched);
+        let completion = match rustix::net::connect(fd.borrow(), &name) {
             Ok(()) => self.finish(op, Terminal::Ok),
             // A connect that a signal interrupted goes on too.
             Err(Errno::INPROGRESS | Errno::INTR) => self.await_edge(op, Side::Writer),

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
 use rustix::io::Errno;
 
-use super::super::{Fd, How};
+use super::super::{Addr, Fd, How};
 use super::net::Net;
 use crate::sync::{Arc, Mutex};
 
@@ -67,6 +67,22 @@ impl SimNet {
         self.with(|net| net.fail_next(call, Errno::from_raw_os_error(errno)));
     }
 
+    /// Gives the simulation a host name, with its addresses; before that, it knows none.
+    pub fn add_host(&self, name: &str, addrs: &[IpAddr]) {
+        self.with(|net| net.hosts.insert(name.to_owned(), addrs.to_vec()));
+    }
+
+    /// From now on no connection to `ip` is made or refused, as if packets to it were lost.
+    pub fn silence(&self, ip: IpAddr) {
+        self.with(|net| net.silent.insert(ip));
+    }
+
+    /// The addresses of a host name.
+    pub(crate) fn host(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let found = self.with(|net| net.hosts.get(name).cloned());
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host"))
+    }
+
     /// Descriptors that are open, those of clients included.
     pub fn open_count(&self) -> usize {
         self.with(|net| net.open_count())
@@ -77,10 +93,11 @@ impl SimNet {
     /// # Errors
     ///
     /// `ConnectionRefused` when nobody listens, `WouldBlock` when its backlog is full.
-    pub fn connect(&self, addr: SocketAddr) -> io::Result<SimClient> {
+    pub fn connect(&self, addr: impl Into<Addr>) -> io::Result<SimClient> {
+        let addr = addr.into();
         let fd = self.with(|net| {
             let fd = net.socket()?;
-            net.connect(fd, addr)
+            net.connect(fd, &addr)
                 .inspect_err(|_| net.close(fd, false))?;
             Ok::<Fd, Errno>(fd)
         })?;
@@ -112,12 +129,12 @@ impl SimNet {
     }
 
     /// Where a descriptor of its own is bound.
-    pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
+    pub(in crate::io) fn local_addr_of(&self, fd: Fd) -> io::Result<Addr> {
         Ok(self.with(|net| net.local_addr(fd))?)
     }
 
     /// Who is at the other end of one.
-    pub(in crate::io) fn peer_addr_of(&self, fd: Fd) -> io::Result<SocketAddr> {
+    pub(in crate::io) fn peer_addr_of(&self, fd: Fd) -> io::Result<Addr> {
         Ok(self.with(|net| net.peer_addr(fd))?)
     }
 
@@ -155,7 +172,7 @@ impl SimClient {
     /// # Errors
     ///
     /// None, as long as it is connected.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub fn local_addr(&self) -> io::Result<Addr> {
         Ok(self.net.with(|net| net.local_addr(self.fd))?)
     }
 

@@ -3,12 +3,12 @@
 //! Calls answer as the kernel's non-blocking ones do, `EAGAIN` included.
 
 use crate::random::Random;
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 
 use rustix::io::Errno;
 
-use super::super::{Fd, How};
+use super::super::{Addr, Fd, How};
 use super::client::SimCall;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
@@ -29,12 +29,15 @@ pub(super) struct Net {
     /// At most this many bytes move in one call, a random number of them.
     pub(super) move_bytes_max: usize,
     faults: BTreeMap<SimCall, VecDeque<Errno>>,
+    pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Addresses from which no answer comes.
+    pub(super) silent: BTreeSet<IpAddr>,
 }
 
 #[derive(Debug)]
 enum Node {
     Listener {
-        addr: SocketAddr,
+        addr: Addr,
         reuse_port: bool,
         backlog: usize,
         queue: VecDeque<Fd>,
@@ -49,8 +52,8 @@ enum Node {
 
 #[derive(Debug)]
 struct Stream {
-    local: SocketAddr,
-    remote: SocketAddr,
+    local: Addr,
+    remote: Addr,
     /// The other end, while it is open.
     peer: Option<Fd>,
     /// What the peer sent and nobody has read.
@@ -74,6 +77,8 @@ impl Net {
             socket_bytes: 64 * 1024,
             move_bytes_max: usize::MAX,
             faults: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            silent: BTreeSet::new(),
         }
     }
 
@@ -140,20 +145,22 @@ impl Net {
 
     pub(super) fn listen(
         &mut self,
-        mut addr: SocketAddr,
+        addr: &Addr,
         reuse_port: bool,
         backlog: usize,
     ) -> Result<Fd, Errno> {
-        if addr.port() == 0 {
-            let port = self.port();
-            addr.set_port(port);
+        let mut addr = addr.clone();
+        if let Addr::Ip(ip) = &mut addr
+            && ip.port() == 0
+        {
+            ip.set_port(self.port());
         }
         let taken = self.nodes.values().any(|node| match node {
             Node::Listener {
                 addr: other,
                 reuse_port: shared,
                 ..
-            } => other.port() == addr.port() && !(*shared && reuse_port),
+            } => is_same_place(other, &addr) && !(*shared && reuse_port),
             _ => false,
         });
         if taken {
@@ -167,17 +174,20 @@ impl Net {
         }))
     }
 
-    /// Connects `fd` to one of the listeners on the port of `addr`.
-    pub(super) fn connect(&mut self, fd: Fd, addr: SocketAddr) -> Result<(), Errno> {
+    /// Connects `fd` to one of the listeners at `addr`.
+    pub(super) fn connect(&mut self, fd: Fd, addr: &Addr) -> Result<(), Errno> {
         self.fault(SimCall::Connect)?;
         if !matches!(self.nodes.get(&fd), Some(Node::Unconnected)) {
             return Err(Errno::BADF);
+        }
+        if addr.ip().is_some_and(|ip| self.silent.contains(&ip.ip())) {
+            return Err(Errno::AGAIN);
         }
         let listeners: Vec<Fd> = self
             .nodes
             .iter()
             .filter(|(_, node)| {
-                matches!(node, Node::Listener { addr: at, .. } if at.port() == addr.port())
+                matches!(node, Node::Listener { addr: at, .. } if is_same_place(at, addr))
             })
             .map(|(&fd, _)| fd)
             .collect();
@@ -185,7 +195,10 @@ impl Net {
             return Err(Errno::CONNREFUSED);
         }
         let chosen = listeners[self.random.below(listeners.len())];
-        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port());
+        let local = match addr.ip() {
+            Some(_) => Addr::from((Ipv4Addr::LOCALHOST, self.port())),
+            None => Addr::Unnamed,
+        };
         if let Some(Node::Listener { backlog, queue, .. }) = self.nodes.get(&chosen)
             && queue.len() >= *backlog
         {
@@ -202,8 +215,8 @@ impl Net {
                 write_shut: false,
             })
         };
-        let accepted = self.add(stream(addr, local, fd));
-        self.nodes.insert(fd, stream(local, addr, accepted));
+        let accepted = self.add(stream(addr.clone(), local.clone(), fd));
+        self.nodes.insert(fd, stream(local, addr.clone(), accepted));
         if let Some(Node::Listener { queue, .. }) = self.nodes.get_mut(&chosen) {
             queue.push_back(accepted);
         }
@@ -361,15 +374,26 @@ impl Net {
         }
     }
 
-    pub(super) fn local_addr(&mut self, fd: Fd) -> Result<SocketAddr, Errno> {
+    pub(super) fn local_addr(&mut self, fd: Fd) -> Result<Addr, Errno> {
         match self.nodes.get(&fd) {
-            Some(Node::Listener { addr, .. }) => Ok(*addr),
-            _ => self.stream(fd).map(|stream| stream.local),
+            Some(Node::Listener { addr, .. }) => Ok(addr.clone()),
+            _ => self.stream(fd).map(|stream| stream.local.clone()),
         }
     }
 
-    pub(super) fn peer_addr(&mut self, fd: Fd) -> Result<SocketAddr, Errno> {
-        self.stream(fd).map(|stream| stream.remote)
+    pub(super) fn peer_addr(&mut self, fd: Fd) -> Result<Addr, Errno> {
+        self.stream(fd).map(|stream| stream.remote.clone())
+    }
+}
+
+/// Whether a client of the one finds a listener at the other. All IP addresses are this machine's.
+fn is_same_place(one: &Addr, other: &Addr) -> bool {
+    match (one.ip(), other.ip()) {
+        (Some(one), Some(other)) => {
+            let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one.port() == other.port() && (any || one.ip() == other.ip())
+        }
+        _ => one == other,
     }
 }
 
@@ -377,11 +401,11 @@ impl Net {
 mod tests {
     use super::*;
 
-    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
     /// A listener's descriptor and address.
-    fn listen(net: &mut Net, backlog: usize) -> (Fd, SocketAddr) {
-        let fd = net.listen(ANY, false, backlog).unwrap();
+    fn listen(net: &mut Net, backlog: usize) -> (Fd, Addr) {
+        let fd = net
+            .listen(&Addr::from((Ipv4Addr::LOCALHOST, 0)), false, backlog)
+            .unwrap();
         (fd, net.local_addr(fd).unwrap())
     }
 
@@ -389,7 +413,7 @@ mod tests {
     fn pair(net: &mut Net) -> (Fd, Fd) {
         let (listener, addr) = listen(net, 1);
         let fd = net.socket().unwrap();
-        net.connect(fd, addr).unwrap();
+        net.connect(fd, &addr).unwrap();
         let accepted = net.accept(listener).unwrap();
         net.close(listener, false);
         (fd, accepted)
@@ -400,14 +424,14 @@ mod tests {
         let mut net = Net::new(1);
         let (first, addr) = listen(&mut net, 1);
         let (_, other) = listen(&mut net, 1);
-        assert!(addr.port() != 0 && other.port() != 0 && addr != other);
-        assert_eq!(net.listen(addr, true, 1), Err(Errno::ADDRINUSE));
+        assert!(addr.ip().unwrap().port() != 0 && addr != other);
+        assert_eq!(net.listen(&addr, true, 1), Err(Errno::ADDRINUSE));
         net.close(first, false);
         // Who shares a port, shares it with those who do.
-        let shared = net.listen(addr, true, 1).unwrap();
-        assert_eq!(net.local_addr(shared), Ok(addr));
-        assert_eq!(net.listen(addr, false, 1), Err(Errno::ADDRINUSE));
-        net.listen(addr, true, 1).unwrap();
+        let shared = net.listen(&addr, true, 1).unwrap();
+        assert_eq!(net.local_addr(shared), Ok(addr.clone()));
+        assert_eq!(net.listen(&addr, false, 1), Err(Errno::ADDRINUSE));
+        net.listen(&addr, true, 1).unwrap();
         assert_eq!(net.open_count(), 3);
     }
 
@@ -416,19 +440,19 @@ mod tests {
         let mut net = Net::new(1);
         let (listener, addr) = listen(&mut net, 2);
         let fds = [0; 3].map(|_| net.socket().unwrap());
-        net.connect(fds[0], addr).unwrap();
-        net.connect(fds[1], addr).unwrap();
-        assert_eq!(net.connect(fds[2], addr), Err(Errno::AGAIN));
+        net.connect(fds[0], &addr).unwrap();
+        net.connect(fds[1], &addr).unwrap();
+        assert_eq!(net.connect(fds[2], &addr), Err(Errno::AGAIN));
         assert_eq!(
-            net.connect(fds[0], addr),
+            net.connect(fds[0], &addr),
             Err(Errno::BADF),
             "it is connected"
         );
         net.accept(listener).unwrap();
-        net.connect(fds[2], addr).unwrap();
+        net.connect(fds[2], &addr).unwrap();
         net.close(listener, false);
         let late = net.socket().unwrap();
-        assert_eq!(net.connect(late, addr), Err(Errno::CONNREFUSED));
+        assert_eq!(net.connect(late, &addr), Err(Errno::CONNREFUSED));
     }
 
     /// A core that has found nothing to do looks again when the number is another.
@@ -444,7 +468,7 @@ mod tests {
         counts(&net);
         let fd = net.socket().unwrap();
         counts(&net);
-        net.connect(fd, addr).unwrap();
+        net.connect(fd, &addr).unwrap();
         counts(&net);
         let accepted = net.accept(listener).unwrap();
         counts(&net);

@@ -1,19 +1,14 @@
 //! Operations as the caller starts and ends them.
 
 use std::io;
-use std::net::SocketAddr;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
+    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
 };
 use super::Sim;
 
 impl Sim {
-    pub(in crate::io) fn listen(
-        &mut self,
-        addr: SocketAddr,
-        opts: &ListenOptions,
-    ) -> io::Result<Fd> {
+    pub(in crate::io) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
         let backlog = usize::try_from(opts.backlog).unwrap_or(0).max(1);
         Ok(self
             .net
@@ -41,13 +36,10 @@ impl Sim {
         self.start(token, fd, State::send(buf))
     }
 
-    pub(in crate::io) fn connect(
-        &mut self,
-        token: Token,
-        addr: SocketAddr,
-    ) -> io::Result<(Fd, Op)> {
+    pub(in crate::io) fn connect(&mut self, token: Token, addr: &Addr) -> io::Result<(Fd, Op)> {
+        let name = addr.to_any()?;
         let fd = self.net.with(|net| net.socket())?;
-        Ok((fd, self.start(token, fd, State::connect(addr))))
+        Ok((fd, self.start(token, fd, State::connect(name))))
     }
 
     pub(in crate::io) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {

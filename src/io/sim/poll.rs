@@ -1,13 +1,12 @@
 //! Steps of operations, in an order that the seed decides.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::super::operation::is_about_one_connection;
-use super::super::{Brings, Completion, Done, Op, State, operation::Terminal};
+use super::super::{Addr, Brings, Completion, Done, Op, State, operation::Terminal};
 use super::Sim;
 
 /// What came of one attempt.
@@ -167,11 +166,11 @@ impl Sim {
                         PollStep::Moved
                     }
                 }),
-            State::Connect { addr } => match SocketAddr::try_from((**addr).clone()) {
+            State::Connect { addr } => match Addr::from_any((**addr).clone()) {
                 Ok(addr) => net
-                    .with(|net| net.connect(fd, addr))
+                    .with(|net| net.connect(fd, &addr))
                     .map(|()| PollStep::Over(Terminal::Ok)),
-                Err(errno) => Err(errno),
+                Err(_) => Err(Errno::INVAL),
             },
         };
         match res {

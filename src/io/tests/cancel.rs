@@ -93,6 +93,7 @@ pub(super) fn cancel_connect(make: Make<'_>) {
     let (listener, addr) = world.listen_with(&ListenOptions {
         backlog: 1,
         reuse_port: false,
+        mode: None,
     });
     let connects: Vec<_> = (0..6).map(|_| world.connect(addr)).collect();
     world.quiet_after_some();

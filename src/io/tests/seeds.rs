@@ -23,13 +23,13 @@ fn story(seed: u64) -> Vec<String> {
         reuse_port: true,
         ..ListenOptions::default()
     };
-    let addr = "127.0.0.1:0".parse().unwrap();
+    let addr = &"127.0.0.1:0".into();
     let first = cores[0].listen(addr, &opts).unwrap();
     let addr = cores[0].owner().local_addr(first).unwrap();
-    let second = cores[1].listen(addr, &opts).unwrap();
+    let second = cores[1].listen(&addr, &opts).unwrap();
     cores[0].accept(Token(0), first);
     cores[1].accept(Token(0), second);
-    let mut clients: Vec<_> = (0..20).map(|_| net.connect(addr).unwrap()).collect();
+    let mut clients: Vec<_> = (0..20).map(|_| net.connect(&addr).unwrap()).collect();
     for client in &mut clients {
         client.write_all(&[1; 200]).unwrap();
         client.shutdown_write();
@@ -119,18 +119,18 @@ fn the_network_is_as_it_was_set() {
     assert_eq!((net.seed(), net.open_count()), (7, 0));
     let choice = Backend::Sim(net.clone());
     let (mut core, _) = EventSource::new(choice, &Config::default()).unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any = &"127.0.0.1:0".into();
     let listener = core.listen(any, &ListenOptions::default()).unwrap();
     let addr = core.owner().local_addr(listener).unwrap();
     for (bytes, holds) in [(10, 10), (0, 1)] {
         net.set_socket_bytes(bytes);
-        let mut client = net.connect(addr).unwrap();
+        let mut client = net.connect(addr.clone()).unwrap();
         assert_eq!(client.write(&[1; 100]).unwrap(), holds);
     }
     net.set_socket_bytes(1_000);
     for (bytes, most) in [(5, 5), (0, 1)] {
         net.set_move_bytes_max(bytes);
-        let mut client = net.connect(addr).unwrap();
+        let mut client = net.connect(&addr).unwrap();
         let moved: Vec<_> = (0..50).map(|_| client.write(&[1; 9]).unwrap()).collect();
         assert_eq!(moved.iter().max(), Some(&most), "{moved:?}");
     }

@@ -298,13 +298,13 @@ pub(super) fn port_in_use(make: Make<'_>) {
     let (listener, addr) = world.listen();
     let error = world
         .backend
-        .listen(addr, &ListenOptions::default())
+        .listen(&crate::io::Addr::from(addr), &ListenOptions::default())
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
     world.backend.close(listener);
     let again = world
         .backend
-        .listen(addr, &ListenOptions::default())
+        .listen(&crate::io::Addr::from(addr), &ListenOptions::default())
         .unwrap();
     world.backend.close(again);
 }
@@ -320,7 +320,9 @@ pub(super) fn port_free_again(make: Make<'_>) {
     world.backend.close(fd);
     assert_eq!(world.read_end(&mut client).unwrap(), 0);
     drop(client);
-    let again = world.backend.listen(addr, &ListenOptions::default());
+    let again = world
+        .backend
+        .listen(&crate::io::Addr::from(addr), &ListenOptions::default());
     world.backend.close(again.unwrap());
 }
 
@@ -331,7 +333,10 @@ pub(super) fn port_shared(make: Make<'_>) {
         ..ListenOptions::default()
     };
     let (first, addr) = world.listen_with(&opts);
-    let second = world.backend.listen(addr, &opts).unwrap();
+    let second = world
+        .backend
+        .listen(&crate::io::Addr::from(addr), &opts)
+        .unwrap();
     let accepts = [world.accept(first), world.accept(second)];
     let clients: Vec<_> = (0..32).map(|_| world.client(addr)).collect();
     let mut count = 0;

@@ -76,7 +76,10 @@ impl World {
 
     pub(super) fn connect(&mut self, addr: SocketAddr) -> (Fd, Token, Op) {
         let token = self.token();
-        let (fd, op) = self.backend.connect(token, addr).unwrap();
+        let (fd, op) = self
+            .backend
+            .connect(token, &crate::io::Addr::from(addr))
+            .unwrap();
         (fd, token, op)
     }
 
@@ -85,11 +88,11 @@ impl World {
     }
 
     pub(super) fn listen_with(&mut self, opts: &ListenOptions) -> (Fd, SocketAddr) {
-        let fd = self
-            .backend
-            .listen("127.0.0.1:0".parse().unwrap(), opts)
-            .unwrap();
-        (fd, self.backend.owner().local_addr(fd).unwrap())
+        let fd = self.backend.listen(&"127.0.0.1:0".into(), opts).unwrap();
+        (
+            fd,
+            self.backend.owner().local_addr(fd).unwrap().ip().unwrap(),
+        )
     }
 
     /// A client connected to `addr`; it never blocks.
@@ -363,7 +366,7 @@ impl Client {
     pub(super) fn local_addr(&self) -> SocketAddr {
         match self {
             Client::Tcp(stream) => stream.local_addr().unwrap(),
-            Client::Sim(client) => client.local_addr().unwrap(),
+            Client::Sim(client) => client.local_addr().unwrap().ip().unwrap(),
         }
     }
 

@@ -1,22 +1,17 @@
 //! Operations, and how they get into the queue of submissions.
 
 use std::io;
-use std::net::SocketAddr;
 
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, kernel::Submission,
+    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, kernel::Submission,
     operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 
 impl Uring {
-    pub(in crate::io) fn listen(
-        &mut self,
-        addr: SocketAddr,
-        opts: &ListenOptions,
-    ) -> io::Result<Fd> {
+    pub(in crate::io) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
         socket::listener(addr, opts, SocketFlags::empty())
     }
 
@@ -40,13 +35,10 @@ impl Uring {
         self.start(token, fd, State::send(buf))
     }
 
-    pub(in crate::io) fn connect(
-        &mut self,
-        token: Token,
-        addr: SocketAddr,
-    ) -> io::Result<(Fd, Op)> {
+    pub(in crate::io) fn connect(&mut self, token: Token, addr: &Addr) -> io::Result<(Fd, Op)> {
+        let name = addr.to_any()?;
         let fd = socket::keep(socket::stream(addr, SocketFlags::NONBLOCK)?);
-        let op = self.start(token, fd, State::connect(addr));
+        let op = self.start(token, fd, State::connect(name));
         // The caller may be in a handler for longer than its limit for this. If the kernel refuses,
         // the next poll submits again.
         let _ = self.ring.submit();

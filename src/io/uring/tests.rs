@@ -186,8 +186,8 @@ fn a_canceled_receive_may_have_no_poll() {
 #[test]
 fn an_accept_goes_on_for_what_is_no_matter_of_the_listener() {
     on_each(&Config::default(), |uring| {
-        let any = "127.0.0.1:0".parse().unwrap();
-        let listener = uring.listen(any, &ListenOptions::default()).unwrap();
+        let any = "127.0.0.1:0".into();
+        let listener = uring.listen(&any, &ListenOptions::default()).unwrap();
         let op = uring.accept(Token(0), listener);
         poll(uring, 1);
         for errno in [Errno::AGAIN, Errno::INTR, Errno::CONNABORTED, Errno::PROTO] {

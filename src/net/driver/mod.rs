@@ -19,6 +19,7 @@ use super::confined::Here;
 use super::conn::Conn;
 use super::connect::Connecting;
 use super::listener::{Acceptor, Listening};
+use super::names::Dial;
 use super::registry::Registry;
 use super::timer::{Pending, Timers};
 use super::watch::{AtEnd, Watching};
@@ -647,18 +648,18 @@ impl Driver {
     /// Returns the operation's key.
     pub(super) fn connect(
         &mut self,
-        addr: std::net::SocketAddr,
         connecting: Box<Connecting>,
     ) -> Result<usize, (io::Error, Box<Connecting>)> {
         self.has_started = true;
         let entry = self.operations.vacant_entry();
         let key = entry.key();
+        let addr = connecting.addr();
         match self.backend.connect(Token(key as u64), addr) {
             Ok((fd, op)) => {
                 entry.insert(Operation::Connect { connecting, fd, op });
                 Ok(key)
             }
-            Err(error) => Err((error, connecting)),
+            Err(error) => Err((addr.name_error(error), connecting)),
         }
     }
 
@@ -667,6 +668,17 @@ impl Driver {
         match &mut self.operations[key] {
             Operation::Connect { connecting, .. } => connecting,
             other => unreachable!("{other:?} is not a connect"),
+        }
+    }
+
+    /// Ends the attempts of a dial that are under way here.
+    pub(super) fn end_attempts(&mut self, dial: &Arc<Dial>) {
+        for (_, operation) in &self.operations {
+            if let Operation::Connect { connecting, op, .. } = operation
+                && connecting.is_of(dial)
+            {
+                self.backend.cancel(*op);
+            }
         }
     }
 

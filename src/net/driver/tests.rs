@@ -2,13 +2,13 @@
 
 use super::{BURST_MAX, COMPLETIONS_MAX, Driver, SIMULATED_BUFFERS, release};
 use crate::Post;
+use crate::net::Addr;
 use crate::net::tests::{Drops, Witness, settle};
 use crate::net::{Acceptors, Backend, Incoming, RecvBuf, SimCall, SimClient, SimNet, Stream};
 use crate::sched::core::Core;
 use crate::sim::Simulation;
 use crate::{Callback, Color, Cx, Handler, Runtime};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ static DRAINED: Handler = Handler::new("drained");
 const ACCEPTING: Color = Color::new(1);
 
 /// A simulated runtime of one core that listens, and where.
-fn listening<F>(seed: u64, events_max: usize, accept: F) -> (Simulation, SocketAddr)
+fn listening<F>(seed: u64, events_max: usize, accept: F) -> (Simulation, Addr)
 where
     F: FnMut(&mut Cx, io::Result<Incoming>) + Send + 'static,
 {
@@ -157,7 +157,7 @@ fn connections_are_handed_over_in_bursts() {
     });
     let net = simulation.network().clone();
     let events = |simulation: &mut Simulation, clients: usize| {
-        let all: Vec<_> = (0..clients).map(|_| net.connect(addr).unwrap()).collect();
+        let all: Vec<_> = (0..clients).map(|_| net.connect(&addr).unwrap()).collect();
         settle(simulation);
         assert_eq!(count.swap(0, Ordering::Relaxed), all.len());
         let profile = simulation.profile();
@@ -270,7 +270,7 @@ fn what_waits_for_room_is_unread() {
         stream.disown();
     });
     let net = simulation.network().clone();
-    let mut clients = BYTES.map(|_| net.connect(addr).unwrap());
+    let mut clients = BYTES.map(|_| net.connect(&addr).unwrap());
     settle(&mut simulation);
     let (tell, told) = channel();
     let (tell_full, full) = channel();
@@ -319,7 +319,7 @@ fn reading(events_max: usize, clients: usize, keeps: bool) -> (Simulation, Vec<S
         });
     });
     let net = simulation.network().clone();
-    let connect = |_| net.connect(addr).unwrap();
+    let connect = |_| net.connect(&addr).unwrap();
     let clients = (0..clients).map(connect).collect();
     settle(&mut simulation);
     (simulation, clients)
@@ -411,7 +411,7 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
         let count = move |_: &mut Cx, _: io::Result<Incoming>| {
             counted.fetch_add(1, Ordering::Relaxed);
         };
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any = "127.0.0.1:0";
         let on_accept = Callback::anonymous_each(ACCEPTING, count);
         let listener = cx.listen(any, Acceptors::Single, on_accept).unwrap();
         tell.send(listener.local_addr()).unwrap();
@@ -423,7 +423,7 @@ fn connections_that_wait_for_room_are_closed_when_a_run_is_cut_short() {
     };
     simulation.start(begin).unwrap();
     let addr = until(&mut simulation, &addr);
-    let connect = |_| net.connect(addr).unwrap();
+    let connect = |_| net.connect(&addr).unwrap();
     let clients: Vec<_> = (0..CLIENTS).map(connect).collect();
     while accepted.load(Ordering::Relaxed) < 10 {
         simulation.step();

@@ -135,7 +135,7 @@ fn received_through_a_stop() {
                 };
                 let on_accept = Callback::anonymous_each(ACCEPTING, serve);
                 let listener = cx.listen(any_port(), Acceptors::Single, on_accept).unwrap();
-                give.send(listener.local_addr()).unwrap();
+                give.send(listener.local_addr().ip().unwrap()).unwrap();
             })
             .unwrap();
         client.join().unwrap();

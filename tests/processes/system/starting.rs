@@ -33,7 +33,7 @@ fn works(runtime: Runtime) -> Vec<String> {
         .run(move |cx| {
             assert_eq!(cx.poster().backends().len(), cx.cores());
             let listener = serve(cx, echo);
-            tell.send(listener.local_addr()).unwrap();
+            tell.send(listener.local_addr().ip().unwrap()).unwrap();
         })
         .unwrap();
     client.join().unwrap();

@@ -54,13 +54,13 @@ fn begin(cx: &mut Cx, stream: &Stream, request: Request) -> io::Result<()> {
 }
 
 fn start(cx: &mut Cx, stop: impl Fn() + Send + 'static) -> io::Result<()> {
-    let addr = ([127, 0, 0, 1], 0).into();
+    let addr = "127.0.0.1:0";
     let open = |_: &mut Cx, stream, _: &_| Requests {
         stream,
         cutter: Cutter::default(),
     };
     let listener = cx.serve(addr, Acceptors::PerCore, &RESPOND, open)?;
-    listening(listener.local_addr())?;
+    listening(listener.local_addr().ip().unwrap())?;
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, move |_cx, ()| stop()))
 }
 
