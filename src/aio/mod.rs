@@ -69,6 +69,7 @@
 
 mod child;
 mod connect;
+mod datagram;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 mod ready;

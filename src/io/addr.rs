@@ -255,7 +255,7 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// What to listen on: an [`Addr`] or anything that converts into one, or a listening socket that
+/// What to listen on or to bind: an [`Addr`] or anything that converts into one, or a socket that
 /// was made elsewhere, with any options and by any means.
 ///
 /// ```
@@ -332,5 +332,7 @@ macro_rules! from_socket {
 from_socket!(
     OwnedFd,
     std::net::TcpListener,
-    std::os::unix::net::UnixListener
+    std::net::UdpSocket,
+    std::os::unix::net::UnixListener,
+    std::os::unix::net::UnixDatagram
 );

@@ -1,6 +1,7 @@
 //! What the kernel is promised, and no compiler can check: whose a descriptor's number is, and that
 //! memory stays where the kernel was told that it is.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -9,9 +10,10 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::epoll::Event;
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::{Fd, Op, Operation, Side, State};
+use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram};
+use super::{Addr, Fd, Op, Operation, Side, State};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
@@ -62,14 +64,91 @@ pub(super) fn epoll_pwait2(
             0_usize,
         )
     };
-    let told = usize::try_from(told).map_err(|_| {
-        let error = io::Error::last_os_error();
-        Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
-    })?;
+    let told = usize::try_from(told).map_err(|_| last_errno())?;
     // SAFETY: the kernel has written this many events behind those that were there, and no more
     // than there was space for.
     unsafe { events.set_len(events.len() + told) };
     Ok(())
+}
+
+/// What one call receives datagrams into.
+struct Batch {
+    bytes: Box<[u8]>,
+    names: [libc::sockaddr_storage; BATCH],
+}
+
+crate::sync::thread_local! {
+    // Shared by the sockets of a thread, since it is large. The pages that no datagram reaches are
+    // never touched.
+    static RECEIVED: RefCell<Option<Batch>> = const { RefCell::new(None) };
+}
+
+/// Receives datagrams that are there, at most `most`, and copies them to `out`.
+pub(super) fn receive_datagrams(
+    fd: Fd,
+    most: usize,
+    out: &mut impl FnMut(Datagram),
+) -> Result<(), Errno> {
+    RECEIVED.with_borrow_mut(|batch| {
+        let Batch { bytes, names } = batch.get_or_insert_with(|| Batch {
+            bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX].into_boxed_slice(),
+            // SAFETY: a name of all zeros is one of no family.
+            names: unsafe { std::mem::zeroed() },
+        });
+        let mut pieces = bytes.chunks_exact_mut(DATAGRAM_BYTES_MAX);
+        let mut parts: [libc::iovec; BATCH] = std::array::from_fn(|_| {
+            let piece = pieces.next().unwrap_or_default();
+            libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
+            }
+        });
+        let mut heads: [libc::mmsghdr; BATCH] = std::array::from_fn(|i| {
+            // SAFETY: a head of all zeros is valid, and has no name and no parts.
+            let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            head.msg_hdr.msg_name = ptr::from_mut(&mut names[i]).cast();
+            head.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            head.msg_hdr.msg_iov = ptr::from_mut(&mut parts[i]);
+            head.msg_hdr.msg_iovlen = 1;
+            head
+        });
+        // SAFETY: the kernel writes to the heads, at most as many as there are, and to the names and
+        // pieces that they point to, no more than the lengths in them. All of it is borrowed here
+        // until the call has returned, each piece and name by one head.
+        let told = unsafe {
+            libc::recvmmsg(
+                fd.raw(),
+                heads.as_mut_ptr(),
+                most.min(BATCH) as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        let told = usize::try_from(told).map_err(|_| last_errno())?;
+        for (i, head) in heads[..told].iter().enumerate() {
+            let len = (head.msg_len as usize).min(DATAGRAM_BYTES_MAX);
+            let start = i * DATAGRAM_BYTES_MAX;
+            let data = bytes[start..start + len].to_vec();
+            let from = match head.msg_hdr.msg_namelen {
+                // A Unix socket that is not bound.
+                0..2 => Addr::Unnamed,
+                len => {
+                    // SAFETY: the kernel has written a name of this length, which is the storage's
+                    // size at most.
+                    let from = unsafe { SocketAddrAny::read(ptr::from_ref(&names[i]).cast(), len) };
+                    Addr::from_any(from).unwrap_or(Addr::Unnamed)
+                }
+            };
+            let truncated = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            out(Datagram::new(data, from, truncated));
+        }
+        Ok(())
+    })
+}
+
+fn last_errno() -> Errno {
+    let error = io::Error::last_os_error();
+    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
 }
 
 /// A submission entry. It points to nothing, or to what the operation owns that its `user_data`

@@ -1,6 +1,6 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
-use super::{Addr, Credentials, Fd, How, SimNet, socket};
+use super::{Addr, Credentials, Descriptor, Endpoint, Fd, How, SimNet, What, datagram, socket};
 use std::io;
 
 /// Whose descriptors the numbers of a backend are.
@@ -16,6 +16,21 @@ impl Owner {
     /// Whether these are no descriptors of the system's.
     pub(crate) fn is_simulated(&self) -> bool {
         matches!(self, Owner::Sim(_))
+    }
+
+    /// A datagram socket that is bound to an address, or was made elsewhere.
+    pub(crate) fn bind(&self, endpoint: Endpoint) -> io::Result<Descriptor> {
+        let fd = match (self, endpoint.what) {
+            (Owner::Kernel, What::Addr(addr)) => {
+                datagram::bind(&addr, endpoint.mode).map_err(|error| addr.name_error(error))?
+            }
+            (Owner::Kernel, What::Socket(socket)) => datagram::adopt(socket)?,
+            (Owner::Sim(net), What::Addr(addr)) => {
+                net.bind(&addr).map_err(|error| addr.name_error(error))?
+            }
+            (Owner::Sim(_), What::Socket(_)) => return Err(super::no_descriptors()),
+        };
+        Ok(Descriptor::new(fd, self.clone()))
     }
 
     /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's:

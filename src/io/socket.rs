@@ -19,14 +19,9 @@ use super::{Addr, Credentials, Fd, Home, How, ListenOptions, RecvBuf};
 /// A listener. `flags` says whether it blocks: the ring polls by itself and older kernels report
 /// `EAGAIN` from a non-blocking one; epoll must not block.
 pub(super) fn listener(addr: &Addr, opts: &ListenOptions, flags: SocketFlags) -> io::Result<Fd> {
-    let name = addr.to_any()?;
+    addr.to_any()?;
     let socket = stream(addr, flags)?;
-    if addr.is_unix() {
-        if let Some(mode) = opts.mode {
-            // The file gets the permissions that the socket has when it is bound.
-            rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
-        }
-    } else {
+    if !addr.is_unix() {
         // A server that restarts must not wait for the connections of its former life to be
         // forgotten.
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -34,26 +29,43 @@ pub(super) fn listener(addr: &Addr, opts: &ListenOptions, flags: SocketFlags) ->
             sockopt::set_socket_reuseport(&socket, true)?;
         }
     }
-    match (bind(&socket, &name), addr) {
-        (Err(Errno::ADDRINUSE), Addr::Unix(path)) if is_stale(path, addr)? => {
-            rustix::fs::unlink(path)?;
-            bind(&socket, &name)?;
-        }
-        (bound, _) => bound?,
-    }
+    bind_to(&socket, addr, opts.mode, SocketType::STREAM)?;
     listen(&socket, opts.backlog)?;
     Ok(keep(socket))
 }
 
-/// Whether the file is a socket to which nobody listens any more. Two servers that start at the
-/// same time may both find that; then the one whose file is gone serves nobody.
-fn is_stale(path: &Path, addr: &Addr) -> io::Result<bool> {
+/// Binds a socket of this kind. The file of a Unix socket gets the permissions `mode`.
+pub(super) fn bind_to(
+    socket: &OwnedFd,
+    addr: &Addr,
+    mode: Option<u32>,
+    kind: SocketType,
+) -> io::Result<()> {
+    let name = addr.to_any()?;
+    if addr.is_unix()
+        && let Some(mode) = mode
+    {
+        // The file gets the permissions that the socket has when it is bound.
+        rustix::fs::fchmod(socket, Mode::from_raw_mode(mode))?;
+    }
+    match (bind(socket, &name), addr) {
+        (Err(Errno::ADDRINUSE), Addr::Unix(path)) if is_stale(path, addr, kind)? => {
+            rustix::fs::unlink(path)?;
+            Ok(bind(socket, &name)?)
+        }
+        (bound, _) => Ok(bound?),
+    }
+}
+
+/// Whether the file is a socket that no process has any more. Two servers that start at the same
+/// time may both find that; then the one whose file is gone serves nobody.
+fn is_stale(path: &Path, addr: &Addr, kind: SocketType) -> io::Result<bool> {
     let file = rustix::fs::lstat(path)?;
     if !FileType::from_raw_mode(file.st_mode).is_socket() {
         return Ok(false);
     }
     // It does not block: a listener whose queue is full is one.
-    let probe = stream(addr, SocketFlags::NONBLOCK)?;
+    let probe = socket(addr, kind, SocketFlags::NONBLOCK)?;
     Ok(connect(&probe, &addr.to_any()?) == Err(Errno::CONNREFUSED))
 }
 
@@ -115,24 +127,29 @@ pub(super) fn has_ended(fd: Fd) -> bool {
     told.is_ok_and(|told| told > 0)
 }
 
-/// A socket of the address's family; one of TCP without Nagle's delay. Connections inherit that from
-/// their listener, which saves a system call for each.
+/// A stream socket of the address's family; one of TCP without Nagle's delay. Connections inherit
+/// that from their listener, which saves a system call for each.
 pub(super) fn stream(addr: &Addr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = socket(addr, SocketType::STREAM, flags)?;
+    if !addr.is_unix() {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// A socket of the address's family.
+pub(super) fn socket(addr: &Addr, kind: SocketType, flags: SocketFlags) -> io::Result<OwnedFd> {
     let family = match addr.ip() {
         Some(ip) if ip.is_ipv4() => AddressFamily::INET,
         Some(_) => AddressFamily::INET6,
         None => AddressFamily::UNIX,
     };
-    let socket = socket_with(
+    Ok(socket_with(
         family,
-        SocketType::STREAM,
+        kind,
         flags | SocketFlags::CLOEXEC,
         None,
-    )?;
-    if !addr.is_unix() {
-        sockopt::set_tcp_nodelay(&socket, true)?;
-    }
-    Ok(socket)
+    )?)
 }
 
 /// A connected stream that was made elsewhere.

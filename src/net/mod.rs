@@ -1,4 +1,4 @@
-//! The event source as handlers see it: connections, timers, signals.
+//! The event source as handlers see it: connections, datagrams, timers, signals.
 //!
 //! Everything here is completion-shaped: an operation is started, and what it comes to is an event
 //! of the color it was started for. One backend a core, io_uring or epoll
@@ -74,6 +74,7 @@ pub(crate) mod child;
 mod confined;
 mod conn;
 mod connect;
+mod datagram;
 mod driver;
 mod framing;
 mod listener;
@@ -86,6 +87,7 @@ mod timer;
 mod watch;
 
 pub use self::conn::AHEAD_BYTES_MAX;
+pub use self::datagram::DatagramSocket;
 pub(crate) use self::driver::control;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
@@ -98,7 +100,8 @@ pub use self::watch::Watch;
 #[cfg(feature = "sim")]
 pub(crate) use self::watch::raise;
 pub use crate::io::{
-    Addr, Backend, Credentials, Endpoint, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet,
+    Addr, Backend, Credentials, DATAGRAM_BYTES_MAX, Datagram, Endpoint, RecvBuf, Report, SendBuf,
+    SimCall, SimClient, SimNet,
 };
 
 pub(crate) use self::driver::Driver;

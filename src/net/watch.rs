@@ -24,7 +24,7 @@ use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unfinished::Obstacle;
-use crate::io::{Fd, Op, Raises, Side, Signals};
+use crate::io::{Descriptor, Fd, Op, Owner, Raises, Side, Signals};
 use crate::sched::core::Core;
 use crate::signal::Signal;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -51,7 +51,7 @@ struct Watched(Signals, VecDeque<i32>);
 
 /// What comes after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     /// The next edge.
     Waits,
     /// Another call, since there may be more to tell.
@@ -61,9 +61,7 @@ enum Next {
 }
 
 /// Something that becomes ready.
-trait Source: Send {
-    fn fd(&self) -> BorrowedFd<'_>;
-
+pub(super) trait Source: Send {
     /// Calls back, if there is something to tell, until the watch is `over`.
     fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next;
 
@@ -77,10 +75,6 @@ trait Source: Send {
 }
 
 impl<F: FnMut(&mut Cx, Signal) + Send> Source for Told<Watched, F> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.source.0.as_fd()
-    }
-
     fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next {
         let Watched(signals, came) = &mut self.source;
         came.extend(signals.take());
@@ -104,10 +98,6 @@ impl<F: FnMut(&mut Cx, Signal) + Send> Source for Told<Watched, F> {
 }
 
 impl<F: FnMut(&mut Cx, io::Result<()>) + Send> Source for Told<(OwnedFd, Side), F> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.source.0.as_fd()
-    }
-
     fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
         if is_ready(&self.source.0, self.source.1) {
             (self.callback)(cx, Ok(()));
@@ -136,10 +126,6 @@ fn is_ready(fd: &OwnedFd, side: Side) -> bool {
 struct Once(OwnedFd, Side, Option<Asked<io::Result<()>>>);
 
 impl Source for Once {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
     fn tell(&mut self, _over: &AtomicBool, _cx: &mut Cx) -> Next {
         if !is_ready(&self.0, self.1) {
             return Next::Waits;
@@ -165,10 +151,6 @@ pub(super) struct Exits<F> {
 }
 
 impl<F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send> Source for Exits<F> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
-    }
-
     fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
         let Some(status) = self.child.status() else {
             return Next::Waits;
@@ -190,10 +172,6 @@ impl<F: FnOnce(&mut Cx, io::Result<ExitStatus>) + Send> Source for Exits<F> {
 pub(super) struct Reaps(pub(super) std::process::Child, pub(super) OwnedFd);
 
 impl Source for Reaps {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.1.as_fd()
-    }
-
     fn tell(&mut self, _over: &AtomicBool, _cx: &mut Cx) -> Next {
         match self.0.try_wait() {
             Ok(None) => Next::Waits,
@@ -202,6 +180,27 @@ impl Source for Reaps {
     }
 
     fn fail(&mut self, _cx: &mut Cx, _error: io::Error) {}
+}
+
+/// What the event source waits for.
+#[derive(Clone, Copy)]
+pub(super) enum On {
+    Kernel(Fd),
+    /// None: for nothing. Signals are raised by whoever steps the simulation.
+    Sim(Option<Fd>),
+}
+
+impl On {
+    fn kernel(fd: &impl AsRawFd) -> On {
+        On::Kernel(Fd::from_raw(fd.as_raw_fd()))
+    }
+
+    pub(super) fn descriptor(descriptor: &Descriptor) -> On {
+        match descriptor.is_simulated() {
+            true => On::Sim(Some(descriptor.fd())),
+            false => On::Kernel(descriptor.fd()),
+        }
+    }
 }
 
 /// How the end of a run is about a watch.
@@ -503,11 +502,23 @@ impl Cx {
         let is_simulated = super::owner(self)?.is_simulated();
         let signals = Signals::new(&signals, is_simulated)?;
         let raises = is_simulated.then(|| signals.raises());
+        let on = match is_simulated {
+            true => On::Sim(None),
+            false => On::kernel(&signals.as_fd()),
+        };
         let source = Watched(signals, VecDeque::new());
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(told, Side::Reader, handler, color, raises, AtEnd::Ignored)
+        self.watch(
+            told,
+            on,
+            Side::Reader,
+            handler,
+            color,
+            raises,
+            AtEnd::Ignored,
+        )
     }
 
     /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM:
@@ -610,15 +621,18 @@ impl Cx {
         side: Side,
         asked: Asked<io::Result<()>>,
     ) -> io::Result<Watch> {
-        let source = Once(waitable(fd.as_fd())?, side, Some(asked));
+        let fd = waitable(fd.as_fd())?;
+        let on = On::kernel(&fd);
+        let source = Once(fd, side, Some(asked));
         let color = control(self.core_id());
-        self.watch(source, side, None, color, None, AtEnd::Keeps)
+        self.watch(source, on, side, None, color, None, AtEnd::Keeps)
     }
 
     /// Asks a child for its status when it has ended, for nobody.
     pub(super) fn reap(&mut self, reaps: Reaps) -> io::Result<()> {
         let color = control(self.core_id());
-        let watch = self.watch(reaps, Side::Reader, None, color, None, AtEnd::Ignored);
+        let on = On::kernel(&reaps.1);
+        let watch = self.watch(reaps, on, Side::Reader, None, color, None, AtEnd::Ignored);
         watch.map(drop)
     }
 
@@ -635,7 +649,8 @@ impl Cx {
         // Or the end would have no stages, and so no limit for this one.
         self.worker_ref().inner.quiesce.has_connections();
         let at_end = AtEnd::WaitsFor(exits.child.id());
-        self.watch(exits, Side::Reader, handler, color, None, at_end)
+        let on = On::kernel(&exits.pidfd);
+        self.watch(exits, on, Side::Reader, handler, color, None, at_end)
     }
 
     fn on_ready<F>(
@@ -648,15 +663,18 @@ impl Cx {
         F: FnMut(&mut Cx, io::Result<()>) + Send + 'static,
     {
         let source = (waitable(fd)?, side);
+        let on = On::kernel(&source.0);
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(told, side, handler, color, None, AtEnd::Keeps)
+        self.watch(told, on, side, handler, color, None, AtEnd::Keeps)
     }
 
-    fn watch(
+    #[allow(clippy::too_many_arguments, reason = "its callers differ in each")]
+    pub(super) fn watch(
         &mut self,
         source: impl Source + 'static,
+        on: On,
         side: Side,
         handler: Option<&'static Handler>,
         color: Color,
@@ -664,8 +682,6 @@ impl Cx {
         at_end: AtEnd,
     ) -> io::Result<Watch> {
         let (home, poster) = (self.core_id(), self.poster());
-        let is_simulated = simulated.is_some();
-        let fd = Fd::from_raw(source.fd().as_raw_fd());
         let watching = Arc::new(Watching {
             source: Mutex::new(Some(Box::new(source))),
             handler,
@@ -689,12 +705,14 @@ impl Cx {
             if is_late {
                 return Err(super::ending());
             }
-            if driver.owner.is_simulated() != is_simulated {
-                return Err(crate::io::no_descriptors());
-            }
+            let fd = match (&driver.owner, on) {
+                (Owner::Kernel, On::Kernel(fd)) => Some(fd),
+                (Owner::Sim(_), On::Sim(fd)) => fd,
+                _ => return Err(crate::io::no_descriptors()),
+            };
             let key = Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
             let _first = its.key.set(key);
-            if !is_simulated {
+            if let Some(fd) = fd {
                 let op = driver.begin_watch(Arc::clone(&its), fd, side);
                 // Under the driver's lock, before anybody can be told.
                 let _first = its.op.set(op);

@@ -2,7 +2,7 @@
 
 use crate::common::calls::Calls;
 use crate::common::wire::{ACCEPTING, on};
-use crate::common::{Bound, LONG, backends, open_descriptors};
+use crate::common::{Bound, LONG, backends, child_passes, open_descriptors};
 use mely::net::{Acceptors, Addr, Backend, Endpoint, Incoming, Listener, RecvBuf, Session, Stream};
 use mely::runtime::Finish;
 use mely::sim::{Simulation, Step};
@@ -217,6 +217,12 @@ fn a_path_is_taken_over_if_nobody_listens_to_it() {
 
 #[test]
 fn an_address_that_cannot_be_is_named() {
+    child_passes("addresses::child_an_address_that_cannot_be_is_named", &[]);
+}
+
+#[test]
+#[ignore = "counts descriptors: run in a process of its own"]
+fn child_an_address_that_cannot_be_is_named() {
     let _bound = Bound::new("an address that cannot be");
     let folder = Folder::new("refused");
     let long = folder.path(&"x".repeat(200));
@@ -268,6 +274,15 @@ fn a_mode_is_that_of_the_file() {
 
 #[test]
 fn sockets_that_were_made_elsewhere_are_served() {
+    child_passes(
+        "addresses::child_sockets_that_were_made_elsewhere_are_served",
+        &[],
+    );
+}
+
+#[test]
+#[ignore = "counts descriptors: run in a process of its own"]
+fn child_sockets_that_were_made_elsewhere_are_served() {
     let _bound = Bound::new("made elsewhere");
     let folder = Folder::new("elsewhere");
     for backend in backends() {

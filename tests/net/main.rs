@@ -5,6 +5,7 @@ mod common;
 
 mod addresses;
 mod aio;
+mod datagrams;
 mod framing;
 mod hyper;
 mod late;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 
-use super::super::{Addr, Fd, How};
+use super::super::{Addr, Datagram, Fd, How};
 use super::net::Net;
 use crate::sync::{Arc, Mutex};
 
@@ -106,6 +106,39 @@ impl SimNet {
             fd,
             reset: false,
         })
+    }
+
+    /// From now on of as many datagrams one is lost, on average; 0, the default: none. The seed
+    /// decides which. More than [`set_socket_bytes`](Self::set_socket_bytes) that nobody has
+    /// received are lost always.
+    pub fn lose_one_datagram_in(&self, number: usize) {
+        self.with(|net| net.lost_one_in = number);
+    }
+
+    pub(in crate::io) fn bind(&self, addr: &Addr) -> io::Result<Fd> {
+        addr.to_any()?;
+        Ok(self.with(|net| net.bind(addr))?)
+    }
+
+    pub(in crate::io) fn duplicate(&self, fd: Fd) -> Fd {
+        self.with(|net| net.duplicate(fd))
+    }
+
+    pub(in crate::io) fn connect_datagrams(&self, fd: Fd, addr: &Addr) -> io::Result<()> {
+        Ok(self.with(|net| net.connect_datagrams(fd, addr))?)
+    }
+
+    pub(in crate::io) fn send_datagram(
+        &self,
+        fd: Fd,
+        bytes: &[u8],
+        to: Option<&Addr>,
+    ) -> io::Result<()> {
+        Ok(self.with(|net| net.send_datagram(fd, bytes, to))?)
+    }
+
+    pub(in crate::io) fn receive_datagram(&self, fd: Fd) -> Result<Datagram, Errno> {
+        self.with(|net| net.receive_datagram(fd))
     }
 
     /// Closes a descriptor of its own.

@@ -8,12 +8,14 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rustix::io::Errno;
 
-use super::super::{Addr, Fd, How};
+use super::super::{Addr, DATAGRAM_BYTES_MAX, Datagram, Fd, How, Op};
 use super::client::SimCall;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
 const FIRST_FD: i32 = 1_000_000;
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
+/// What a datagram of UDP carries at most, over IPv4.
+const UDP_BYTES_MAX: usize = 65_507;
 
 #[derive(Debug)]
 pub(super) struct Net {
@@ -30,6 +32,8 @@ pub(super) struct Net {
     pub(super) move_bytes_max: usize,
     faults: BTreeMap<SimCall, VecDeque<Errno>>,
     pub(super) hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Of as many datagrams one is lost; 0: none.
+    pub(super) lost_one_in: usize,
     /// Addresses from which no answer comes.
     pub(super) silent: BTreeSet<IpAddr>,
 }
@@ -48,6 +52,23 @@ enum Node {
     Notifier {
         fired: bool,
     },
+    Datagrams(Datagrams),
+    /// Another number of this one.
+    Duplicate(Fd),
+}
+
+/// A datagram socket.
+#[derive(Debug, Default)]
+struct Datagrams {
+    /// None: it has no name, and nothing can be sent to it.
+    local: Option<Addr>,
+    peer: Option<Addr>,
+    inbox: VecDeque<Datagram>,
+    inbox_bytes: usize,
+    /// The operations that were told of what is there by now.
+    told: Vec<Op>,
+    /// The numbers that it has.
+    numbers: usize,
 }
 
 #[derive(Debug)]
@@ -78,6 +99,7 @@ impl Net {
             move_bytes_max: usize::MAX,
             faults: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            lost_one_in: 0,
             silent: BTreeSet::new(),
         }
     }
@@ -129,8 +151,15 @@ impl Net {
         }
     }
 
-    /// Whether it was fired since last asked.
-    pub(super) fn take_notice(&mut self, fd: Fd) -> Result<(), Errno> {
+    /// Whether it was fired, or something has arrived, since this operation was last told.
+    pub(super) fn take_notice(&mut self, fd: Fd, op: Op) -> Result<(), Errno> {
+        if let Ok(socket) = self.datagrams(fd) {
+            if socket.inbox.is_empty() || socket.told.contains(&op) {
+                return Err(Errno::AGAIN);
+            }
+            socket.told.push(op);
+            return Ok(());
+        }
         match self.nodes.get_mut(&fd) {
             Some(Node::Notifier { fired }) if *fired => {
                 *fired = false;
@@ -236,6 +265,149 @@ impl Net {
             Some(Node::Listener { queue, .. }) => queue.pop_front().ok_or(Errno::AGAIN),
             _ => Err(Errno::BADF),
         }
+    }
+
+    pub(super) fn bind(&mut self, addr: &Addr) -> Result<Fd, Errno> {
+        let mut addr = addr.clone();
+        if let Addr::Ip(ip) = &mut addr
+            && ip.port() == 0
+        {
+            ip.set_port(self.port());
+        }
+        let taken = self.nodes.values().any(|node| match node {
+            Node::Datagrams(other) => {
+                let local = other.local.as_ref();
+                local.is_some_and(|other| is_same_place(other, &addr))
+            }
+            _ => false,
+        });
+        if taken {
+            return Err(Errno::ADDRINUSE);
+        }
+        Ok(self.add(Node::Datagrams(Datagrams {
+            local: (addr != Addr::Unnamed).then_some(addr),
+            numbers: 1,
+            ..Datagrams::default()
+        })))
+    }
+
+    pub(super) fn duplicate(&mut self, fd: Fd) -> Fd {
+        let of = match self.nodes.get(&fd) {
+            Some(&Node::Duplicate(of)) => of,
+            _ => fd,
+        };
+        if let Ok(socket) = self.datagrams(of) {
+            socket.numbers += 1;
+        }
+        self.add(Node::Duplicate(of))
+    }
+
+    fn lose_number(&mut self, of: Fd) {
+        if let Ok(socket) = self.datagrams(of) {
+            socket.numbers -= 1;
+            if socket.numbers == 0 {
+                self.nodes.remove(&of);
+            }
+        }
+    }
+
+    fn datagrams(&mut self, fd: Fd) -> Result<&mut Datagrams, Errno> {
+        let of = match self.nodes.get(&fd) {
+            Some(&Node::Duplicate(of)) => of,
+            _ => fd,
+        };
+        match self.nodes.get_mut(&of) {
+            Some(Node::Datagrams(socket)) => Ok(socket),
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    pub(super) fn connect_datagrams(&mut self, fd: Fd, addr: &Addr) -> Result<(), Errno> {
+        self.fault(SimCall::Connect)?;
+        self.datagrams(fd)?.peer = Some(addr.clone());
+        Ok(())
+    }
+
+    pub(super) fn send_datagram(
+        &mut self,
+        fd: Fd,
+        bytes: &[u8],
+        to: Option<&Addr>,
+    ) -> Result<(), Errno> {
+        let socket = self.datagrams(fd)?;
+        let to = to
+            .or(socket.peer.as_ref())
+            .ok_or(Errno::DESTADDRREQ)?
+            .clone();
+        let mut from = socket.local.clone().unwrap_or(Addr::Unnamed);
+        if let Addr::Ip(ip) = &mut from
+            && ip.ip().is_unspecified()
+        {
+            ip.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        let max = if to.is_unix() {
+            self.socket_bytes
+        } else {
+            UDP_BYTES_MAX
+        };
+        if bytes.len() > max {
+            return Err(Errno::MSGSIZE);
+        }
+        self.fault(SimCall::Send)?;
+        if self.lost_one_in > 0 && self.random.below(self.lost_one_in) == 0 {
+            return Ok(());
+        }
+        let silent = to.ip().is_some_and(|ip| self.silent.contains(&ip.ip()));
+        let room = self.socket_bytes;
+        let found = self.nodes.values_mut().find_map(|node| match node {
+            Node::Datagrams(socket) => {
+                let local = socket.local.as_ref();
+                let its = local.is_some_and(|local| is_same_place(local, &to));
+                its.then_some(socket)
+            }
+            _ => None,
+        });
+        let Some(socket) = found else {
+            return match to.is_unix() {
+                true => Err(Errno::CONNREFUSED),
+                // Nobody tells.
+                false => Ok(()),
+            };
+        };
+        // A connected socket hears its peer only.
+        let heard = socket
+            .peer
+            .as_ref()
+            .is_none_or(|peer| is_same_place(peer, &from));
+        if silent || !heard {
+            return Ok(());
+        }
+        if socket.inbox_bytes + bytes.len() > room {
+            return match to.is_unix() {
+                true => Err(Errno::AGAIN),
+                false => Ok(()),
+            };
+        }
+        let data = bytes[..bytes.len().min(DATAGRAM_BYTES_MAX)].to_vec();
+        let truncated = data.len() < bytes.len();
+        socket.inbox_bytes += data.len();
+        socket.inbox.push_back(Datagram::new(data, from, truncated));
+        socket.told.clear();
+        self.version += 1;
+        Ok(())
+    }
+
+    pub(super) fn receive_datagram(&mut self, fd: Fd) -> Result<Datagram, Errno> {
+        if self.datagrams(fd)?.inbox.is_empty() {
+            return Err(Errno::AGAIN);
+        }
+        self.fault(SimCall::Recv)?;
+        self.version += 1;
+        let socket = self.datagrams(fd)?;
+        let datagram = socket.inbox.pop_front().ok_or(Errno::AGAIN)?;
+        socket.inbox_bytes -= datagram.data.len();
+        Ok(datagram)
     }
 
     fn stream(&mut self, fd: Fd) -> Result<&mut Stream, Errno> {
@@ -369,12 +541,21 @@ impl Net {
                     self.close(waiting, true);
                 }
             }
+            Some(Node::Duplicate(of)) => self.lose_number(of),
+            Some(Node::Datagrams(socket)) => {
+                // It lives on under its other numbers.
+                self.nodes.insert(fd, Node::Datagrams(socket));
+                self.lose_number(fd);
+            }
             Some(Node::Unconnected | Node::Notifier { .. }) => {}
             None => debug_assert!(false, "{fd:?} closed twice"),
         }
     }
 
     pub(super) fn local_addr(&mut self, fd: Fd) -> Result<Addr, Errno> {
+        if let Ok(socket) = self.datagrams(fd) {
+            return Ok(socket.local.clone().unwrap_or(Addr::Unnamed));
+        }
         match self.nodes.get(&fd) {
             Some(Node::Listener { addr, .. }) => Ok(addr.clone()),
             _ => self.stream(fd).map(|stream| stream.local.clone()),
@@ -488,9 +669,9 @@ mod tests {
         counts(&net);
         net.notify(notifier);
         counts(&net);
-        net.take_notice(notifier).unwrap();
+        net.take_notice(notifier, Op(1)).unwrap();
         counts(&net);
-        assert_eq!(net.take_notice(notifier), Err(Errno::AGAIN));
+        assert_eq!(net.take_notice(notifier, Op(1)), Err(Errno::AGAIN));
         let mut descriptors = [listener, fd, accepted, notifier].map(|fd| fd.raw());
         descriptors.sort_unstable();
         assert_eq!(descriptors, [0, 1, 2, 3].map(|i| FIRST_FD + i));
@@ -555,6 +736,41 @@ mod tests {
         net.socket_bytes = 1;
         assert_eq!(net.send(fd, &[1]), Err(Errno::AGAIN));
         assert_eq!(net.send(fd, &[]), Ok(0), "nothing needs no room");
+    }
+
+    #[test]
+    fn each_arrival_of_a_datagram_is_told_once_to_each() {
+        let mut net = Net::new(1);
+        let at = Addr::from("10.0.0.1:53");
+        let fd = net.bind(&at).unwrap();
+        assert_eq!(net.bind(&at), Err(Errno::ADDRINUSE));
+        let (one, other) = (net.duplicate(fd), net.duplicate(fd));
+        let client = net.bind(&Addr::Unnamed).unwrap();
+        assert_eq!(
+            net.send_datagram(client, b"x", None),
+            Err(Errno::DESTADDRREQ)
+        );
+        assert_eq!(net.take_notice(one, Op(1)), Err(Errno::AGAIN));
+        for bytes in [&b"first"[..], b"second"] {
+            net.send_datagram(client, bytes, Some(&at)).unwrap();
+            for (fd, op) in [(one, Op(1)), (other, Op(2))] {
+                assert_eq!(net.take_notice(fd, op), Ok(()));
+                assert_eq!(net.take_notice(fd, op), Err(Errno::AGAIN));
+            }
+        }
+        assert_eq!(net.receive_datagram(other).unwrap().data, b"first");
+        assert_eq!(net.receive_datagram(one).unwrap().data, b"second");
+        assert_eq!(net.receive_datagram(fd), Err(Errno::AGAIN));
+        // A connected socket hears its peer only, and what does not fit is lost.
+        net.connect_datagrams(fd, &"10.0.0.2:9".into()).unwrap();
+        net.send_datagram(client, b"stranger", Some(&at)).unwrap();
+        assert_eq!(net.receive_datagram(fd), Err(Errno::AGAIN));
+        for fd in [one, fd, client] {
+            net.close(fd, false);
+        }
+        assert_eq!(net.local_addr(other), Ok(at));
+        net.close(other, false);
+        assert_eq!(net.open_count(), 0);
     }
 
     #[test]

@@ -1,0 +1,228 @@
+//! Datagram sockets: of UDP, and Unix ones.
+//!
+//! A socket is no connection: it has no color and no session, and what is sent and received keeps
+//! its boundaries. Receiving is a watch ([`super::watch`]) of a duplicate of its descriptor, so any
+//! number of watches and tasks may receive from one socket, and each datagram goes to one of them.
+//! Its event receives as many as one call brings, gives the callback one of them, and is posted
+//! again for the next: so a hold that the callback takes holds back the next one, and other events
+//! of the color are not kept waiting for a burst.
+
+use super::driver::control;
+use super::watch::{AtEnd, Next, On, Source, Watch};
+use crate::Cx;
+use crate::ask::Asked;
+use crate::callback::Callback;
+use crate::io::{Addr, Datagram, Descriptor, Endpoint, Side};
+use crate::sync::Arc;
+use crate::sync::atomic::AtomicBool;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+/// A datagram socket: of UDP, or a Unix one; from [`Cx::bind`]. Clones are the same socket, which is
+/// closed with the last of them and the last watch.
+#[derive(Clone)]
+pub struct DatagramSocket {
+    descriptor: Arc<Descriptor>,
+    local_addr: Addr,
+}
+
+/// Receives for a callback.
+struct Receives<F> {
+    descriptor: Descriptor,
+    /// Received, and not told yet.
+    came: VecDeque<io::Result<Datagram>>,
+    callback: F,
+}
+
+impl<F> Receives<F> {
+    fn receive(&mut self) {
+        if self.came.is_empty() {
+            let came = &mut self.came;
+            let received = self
+                .descriptor
+                .receive(usize::MAX, &mut |it| came.push_back(Ok(it)));
+            // Of one that was sent before, as a rule: nobody is at its address.
+            self.came.extend(received.err().map(Err));
+        }
+    }
+}
+
+impl<F: FnMut(&mut Cx, io::Result<Datagram>) + Send> Source for Receives<F> {
+    fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
+        self.receive();
+        let Some(came) = self.came.pop_front() else {
+            return Next::Waits;
+        };
+        (self.callback)(cx, came);
+        // What comes behind this is told by an edge.
+        self.receive();
+        match self.came.is_empty() {
+            true => Next::Waits,
+            false => Next::Again,
+        }
+    }
+
+    fn after_panic(&self) -> Next {
+        Next::Again
+    }
+
+    fn fail(&mut self, cx: &mut Cx, error: io::Error) {
+        (self.callback)(cx, Err(error));
+    }
+}
+
+/// Waits once until something may have come.
+struct Arrives {
+    /// What is waited on.
+    _descriptor: Descriptor,
+    asked: Option<Asked<io::Result<()>>>,
+}
+
+impl Source for Arrives {
+    fn tell(&mut self, _over: &AtomicBool, _cx: &mut Cx) -> Next {
+        if let Some(mut asked) = self.asked.take() {
+            asked.settle(Ok(()));
+        }
+        Next::Over
+    }
+
+    fn fail(&mut self, _cx: &mut Cx, error: io::Error) {
+        if let Some(mut asked) = self.asked.take() {
+            asked.settle(Err(error));
+        }
+    }
+}
+
+impl Cx {
+    /// Binds a datagram socket: of UDP to an IP address, a Unix one to a path or an abstract name,
+    /// or to [`Addr::Unnamed`], to which nobody can send. Port 0 takes a free port. For options,
+    /// multicast groups among them, make the socket elsewhere (std, `socket2`) and pass it instead
+    /// of an address.
+    ///
+    /// # Errors
+    /// If the address cannot be bound, with its text; `InvalidInput` for a host name, and for a
+    /// socket of another kind; `ECANCELED` once the runtime was asked to stop.
+    ///
+    /// ```
+    /// use mely::net::Datagram;
+    /// use mely::{Color, Handler, Runtime};
+    /// use std::io;
+    /// static RECEIVE: Handler = Handler::new("receive");
+    /// let heard = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     let server = cx.bind("127.0.0.1:0").expect("a free port");
+    ///     let at = server.clone();
+    ///     let receive = RECEIVE.on_each(Color::from(1), move |_cx, received: io::Result<_>| {
+    ///         let Datagram { data, from, .. } = received.expect("a datagram");
+    ///         at.send_to(&data, &from).expect("room in the socket");
+    ///     });
+    ///     server.on_datagram(cx, receive).expect("a descriptor");
+    ///     cx.spawn(Color::from(2), async move {
+    ///         let client = mely::task::with_cx(|cx| cx.bind("127.0.0.1:0"))?;
+    ///         client.send_to(b"hello", server.local_addr())?;
+    ///         finish.finish(client.recv().await?.data);
+    ///         Ok::<(), io::Error>(())
+    ///     });
+    /// })?;
+    /// assert_eq!(heard, b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bind(&mut self, at: impl Into<Endpoint>) -> io::Result<DatagramSocket> {
+        let descriptor = super::owner(self)?.bind(at.into())?;
+        let local_addr = descriptor.local_addr()?;
+        Ok(DatagramSocket {
+            descriptor: Arc::new(descriptor),
+            local_addr,
+        })
+    }
+}
+
+impl DatagramSocket {
+    /// Where it is bound: the port that port 0 became.
+    pub fn local_addr(&self) -> Addr {
+        self.local_addr.clone()
+    }
+
+    /// From now on [`send`](Self::send) sends to `addr`, and only datagrams from there are received.
+    ///
+    /// # Errors
+    /// If the system refuses, with the address.
+    pub fn connect(&self, addr: impl Into<Addr>) -> io::Result<()> {
+        let addr = addr.into();
+        let connected = self.descriptor.connect(&addr);
+        connected.map_err(|error| addr.name_error(error))
+    }
+
+    /// Sends a datagram to where the socket is connected; see [`send_to`](Self::send_to).
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to), without the address.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.descriptor.send(bytes, None)
+    }
+
+    /// Sends a datagram at once, from any thread. Of UDP none is known to arrive.
+    ///
+    /// # Errors
+    /// With the address: `WouldBlock` if the socket has no room, or the queue of a Unix socket is
+    /// full, and nothing was sent; if it is too long (UDP: 65,507 bytes); if nobody is there, as far
+    /// as the system knows.
+    pub fn send_to(&self, bytes: &[u8], addr: impl Into<Addr>) -> io::Result<()> {
+        let addr = addr.into();
+        let sent = self.descriptor.send(bytes, Some(&addr));
+        sent.map_err(|error| addr.name_error(error))
+    }
+
+    /// Calls back in the callback's color with each datagram, in the order of arrival, until the
+    /// runtime is asked to stop or the watch is canceled. Each is an event of its own; what the color
+    /// does not take up waits in the kernel, which drops what is beyond the socket's buffer. An
+    /// error, such as a refusal by the address of an earlier `send`, does not end it.
+    ///
+    /// To have datagrams handled in a color of their source, receive in a
+    /// [unique color](Cx::unique_color), and post each to `Color::of(&datagram.from)`, by
+    /// [`try_post`](crate::Post::try_post): where that refuses, drop the datagram.
+    ///
+    /// # Errors
+    /// If a descriptor is refused; `ECANCELED` once the runtime was asked to stop.
+    pub fn on_datagram<F>(&self, cx: &mut Cx, callback: Callback<F>) -> io::Result<Watch>
+    where
+        F: FnMut(&mut Cx, io::Result<Datagram>) + Send + 'static,
+    {
+        let descriptor = self.descriptor.duplicate()?;
+        let on = On::descriptor(&descriptor);
+        let Callback { handler, color, f } = callback;
+        let source = Receives {
+            descriptor,
+            came: VecDeque::new(),
+            callback: f,
+        };
+        cx.watch(source, on, Side::Reader, handler, color, None, AtEnd::Keeps)
+    }
+
+    /// What is there, without waiting.
+    pub(crate) fn try_recv(&self) -> io::Result<Option<Datagram>> {
+        let mut came = None;
+        self.descriptor.receive(1, &mut |it| came = Some(it))?;
+        Ok(came)
+    }
+
+    /// Waits once until something may have come.
+    pub(crate) fn arrives(&self, cx: &mut Cx, asked: Asked<io::Result<()>>) -> io::Result<Watch> {
+        let descriptor = self.descriptor.duplicate()?;
+        let on = On::descriptor(&descriptor);
+        let source = Arrives {
+            _descriptor: descriptor,
+            asked: Some(asked),
+        };
+        let color = control(cx.core_id());
+        cx.watch(source, on, Side::Reader, None, color, None, AtEnd::Keeps)
+    }
+}
+
+impl fmt::Debug for DatagramSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatagramSocket")
+            .field("local_addr", &self.local_addr)
+            .finish_non_exhaustive()
+    }
+}
