@@ -8,12 +8,18 @@ use super::kernel::receive_datagrams;
 use super::{Addr, Fd, Owner, socket};
 use rustix::io::Errno;
 use rustix::io::FdFlags;
-use rustix::net::{SendFlags, SocketFlags, SocketType, sockopt};
-use std::io;
-use std::os::fd::OwnedFd;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, sendmsg_addr,
+    sockopt,
+};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A datagram that was received.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Datagram {
     /// Its bytes.
@@ -22,10 +28,15 @@ pub struct Datagram {
     pub from: Addr,
     /// It was longer than [`DATAGRAM_BYTES_MAX`], and the rest of it is lost.
     pub truncated: bool,
+    /// The descriptors that were sent with it over a Unix socket, not to be inherited by children.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// The most bytes of a datagram that are received: all of any of UDP's.
 pub const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// As many descriptors are sent with a datagram at most: the kernel's limit.
+pub(super) const DESCRIPTORS_MAX: usize = 253;
 
 /// How many are received by one call at most.
 pub(super) const BATCH: usize = 16;
@@ -36,6 +47,7 @@ impl Datagram {
             data,
             from,
             truncated,
+            descriptors: Vec::new(),
         }
     }
 }
@@ -66,11 +78,14 @@ pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
 pub(crate) struct Descriptor {
     fd: Fd,
     owner: Owner,
+    is_unix: bool,
 }
 
 impl Descriptor {
+    /// Of a socket.
     pub(crate) fn new(fd: Fd, owner: Owner) -> Descriptor {
-        Descriptor { fd, owner }
+        let is_unix = owner.local_addr(fd).is_ok_and(|addr| addr.is_unix());
+        Descriptor { fd, owner, is_unix }
     }
 
     pub(crate) fn fd(&self) -> Fd {
@@ -114,9 +129,43 @@ impl Descriptor {
         Ok(sent.map(drop)?)
     }
 
+    /// Sends descriptors with a datagram.
+    pub(crate) fn send_descriptors(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        to: Option<&Addr>,
+    ) -> io::Result<()> {
+        if self.owner.is_simulated() {
+            return Err(super::no_descriptors());
+        }
+        if !self.is_unix {
+            // The kernel would lose them without a word.
+            let text = "descriptors are passed over Unix sockets only";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            let text = format!(
+                "{} descriptors, at most {DESCRIPTORS_MAX}",
+                descriptors.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let bytes = [IoSlice::new(bytes)];
+        let fd = self.fd.borrow();
+        let sent = match to {
+            Some(to) => sendmsg_addr(fd, &to.to_any()?, &bytes, &mut ancillary, FLAGS),
+            None => sendmsg(fd, &bytes, &mut ancillary, FLAGS),
+        };
+        Ok(sent.map(drop)?)
+    }
+
     /// Gives `out` what is there: at most `most` datagrams, and not all if there are many.
     pub(crate) fn receive(&self, most: usize, out: &mut impl FnMut(Datagram)) -> io::Result<()> {
         let received = match &self.owner {
+            Owner::Kernel if self.is_unix => receive_one(self.fd).map(out),
             Owner::Kernel => receive_datagrams(self.fd, most.min(BATCH), out),
             Owner::Sim(net) => net.receive_datagram(self.fd).map(out),
         };
@@ -125,6 +174,33 @@ impl Descriptor {
             received => Ok(received?),
         }
     }
+}
+
+/// Receives from a Unix socket, and the descriptors that were sent with it.
+fn receive_one(fd: Fd) -> Result<Datagram, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    RECEIVED.with_borrow_mut(|bytes| {
+        bytes.resize(DATAGRAM_BYTES_MAX, 0);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut parts = [IoSliceMut::new(bytes)];
+        let received = recvmsg(fd.borrow(), &mut parts, &mut ancillary, flags)?;
+        let from = received.address.map(Addr::from_any);
+        let from = from.and_then(Result::ok).unwrap_or(Addr::Unnamed);
+        let truncated = received.flags.contains(ReturnFlags::TRUNC);
+        let mut datagram = Datagram::new(bytes[..received.bytes].to_vec(), from, truncated);
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                datagram.descriptors.extend(descriptors);
+            }
+        }
+        Ok(datagram)
+    })
+}
+
+crate::sync::thread_local! {
+    /// Received into, by all Unix sockets of a thread.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Drop for Descriptor {

@@ -18,6 +18,7 @@ use crate::sync::atomic::AtomicBool;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// A datagram socket: of UDP, or a Unix one; from [`Cx::bind`]. Clones are the same socket, which is
 /// closed with the last of them and the last watch.
@@ -171,6 +172,21 @@ impl DatagramSocket {
         let addr = addr.into();
         let sent = self.descriptor.send(bytes, Some(&addr));
         sent.map_err(|error| addr.name_error(error))
+    }
+
+    /// Sends a datagram with up to 253 descriptors over a Unix socket: to `addr`, or to where the
+    /// socket is connected. The receiver gets [duplicates](Datagram::descriptors) of them.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to), without the address; `InvalidInput` if there are too many, or
+    /// if it is no Unix socket; `Unsupported` in a simulation.
+    pub fn send_descriptors(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        addr: Option<&Addr>,
+    ) -> io::Result<()> {
+        self.descriptor.send_descriptors(bytes, descriptors, addr)
     }
 
     /// Calls back in the callback's color with each datagram, in the order of arrival, until the

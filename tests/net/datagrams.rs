@@ -6,8 +6,9 @@ use mely::net::{Addr, Backend, DATAGRAM_BYTES_MAX, Datagram, DatagramSocket, Wat
 use mely::runtime::OnPanic;
 use mely::task::{sleep, timeout, with_cx};
 use mely::{Callback, Color, Cx, Handler, Runtime};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -358,6 +359,49 @@ fn sockets_that_were_made_elsewhere_are_taken() {
         });
         let got = got.unwrap();
         assert_eq!(got, (b"all".to_vec(), b"local".to_vec(), Addr::Unnamed));
+    }
+}
+
+#[test]
+fn descriptors_are_passed() {
+    let _bound = Bound::new("descriptors are passed");
+    for backend in backends() {
+        let runtime = on(&backend).build().unwrap();
+        let got = runtime.run_until(|cx, finish| {
+            let (ours, theirs) = UnixDatagram::pair().unwrap();
+            let (ours, theirs) = (cx.bind(ours).unwrap(), cx.bind(theirs).unwrap());
+            let udp = cx.bind("127.0.0.1:0").unwrap();
+            let (reads, mut writes) = std::io::pipe().unwrap();
+            let both = [reads.as_fd(), writes.as_fd()];
+            ours.send_descriptors(b"two", &both, None).unwrap();
+            ours.send(b"none").unwrap();
+            let many = vec![reads.as_fd(); 254];
+            let refused = ours.send_descriptors(b"many", &many, None).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            let to = udp.local_addr();
+            let refused = udp.send_descriptors(b"x", &both, Some(&to)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            writes.write_all(b"through").unwrap();
+            drop((reads, writes));
+            on_each(cx, &theirs, HERE, move |_, received| {
+                let Datagram {
+                    data, descriptors, ..
+                } = received.unwrap();
+                match &data[..] {
+                    b"two" => {
+                        let [reads, writes] = descriptors.try_into().unwrap();
+                        drop::<OwnedFd>(writes);
+                        let mut text = String::new();
+                        std::fs::File::from(reads)
+                            .read_to_string(&mut text)
+                            .unwrap();
+                        assert_eq!(text, "through");
+                    }
+                    _ => finish.finish(descriptors.len()),
+                }
+            });
+        });
+        assert_eq!(got.unwrap(), 0);
     }
 }
 
