@@ -57,8 +57,9 @@
 //! | the root | [`Runtime`], [`Cx`], [`Poster`], [`Colored`], [`Handler`], [`Hold`], [`JoinHandle`] |
 //! | [`state`] | bounded colors, weak handles, unique colors, several states at once |
 //! | [`task`] | futures: the context inside of them, time, joining |
-//! | [`net`] | connections, listeners, timers, signals, framing |
+//! | [`net`] | addresses, connections, listeners, datagrams, timers, signals, framing |
 //! | [`aio`] | connections for futures; with the feature `hyper`, for hyper 1 |
+//! | `dns` | with the feature `dns`: host names looked up by mely's own sockets |
 //! | [`runtime`] | settings, panics, the end of a run |
 //! | [`metrics`] | counters and profiles |
 //! | `sim` | with the feature `sim`: the runtime on virtual cores, an order for each seed |
@@ -96,6 +97,8 @@ mod clock;
 mod color;
 mod colored;
 mod cx;
+#[cfg(all(feature = "dns", not(loom)))]
+pub mod dns;
 mod event;
 mod gate;
 mod handler;

@@ -92,6 +92,8 @@ pub(crate) use self::driver::control;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
 pub use self::names::resolve;
+#[cfg(feature = "dns")]
+pub(crate) use self::names::{Lookup, random_number, set_lookup};
 pub use self::pipe::PIPE_BYTES_MAX;
 pub use self::session::Session;
 pub use self::stream::{Incoming, Stream};
@@ -133,7 +135,7 @@ fn with_driver<R>(cx: &mut Cx, f: impl FnOnce(&mut Driver, &mut Core) -> R) -> i
 }
 
 /// Whether this is what an operation comes to that was asked to end.
-fn is_canceled(error: &io::Error) -> bool {
+pub(crate) fn is_canceled(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error())
 }
 

@@ -12,16 +12,20 @@
 
 use super::connect::OnConnected;
 use super::driver::control;
+use super::registry::Registry;
 use super::{Driver, Incoming, Timer};
 use crate::ask::{Asked, JoinError, JoinHandle};
 use crate::callback::Callback;
 use crate::io::{Addr, Owner};
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 use crate::{Color, Cx, Handler};
 use std::collections::VecDeque;
 use std::fmt;
+#[cfg(feature = "dns")]
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an attempt may take before the next address is tried beside it (RFC 8305, section 5).
@@ -70,6 +74,14 @@ fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<Soc
         return Ok(handle);
     };
     let (host, port) = Addr::host_and_port(name)?;
+    let lookup = Registry::of_runtime(&cx.worker_ref().inner)
+        .lookup
+        .lock()
+        .unwrap()
+        .clone();
+    if let Some(lookup) = lookup {
+        return Ok((lookup.0)(cx, host, port));
+    }
     let (host, owner, addr) = (host.to_owned(), super::owner(cx)?, addr.clone());
     let search = move || {
         let found = match owner {
@@ -83,6 +95,46 @@ fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<Soc
     };
     cx.try_blocking(search)
         .map_err(|refused| io::Error::other(refused.reason))
+}
+
+/// What looks up a host, for a port; its errors name both.
+#[derive(Clone)]
+pub(crate) struct Lookup(Arc<LookupFn>);
+
+type LookupFn = dyn Fn(&mut Cx, &str, u16) -> JoinHandle<io::Result<Vec<SocketAddr>>> + Send + Sync;
+
+#[cfg(feature = "dns")]
+impl Lookup {
+    pub(crate) fn new<F>(f: F) -> Lookup
+    where
+        F: Fn(&mut Cx, &str, u16) -> JoinHandle<io::Result<Vec<SocketAddr>>>,
+        F: Send + Sync + 'static,
+    {
+        Lookup(Arc::new(f))
+    }
+}
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lookup")
+    }
+}
+
+/// Has names looked up by this instead of the system.
+#[cfg(feature = "dns")]
+pub(crate) fn set_lookup(cx: &Cx, lookup: Lookup) {
+    let registry = Registry::of_runtime(&cx.worker_ref().inner);
+    let before = registry.lookup.lock().unwrap().replace(lookup);
+    drop(before);
+}
+
+/// A number that nobody can guess; in a simulation, one that follows from the seed.
+#[cfg(feature = "dns")]
+pub(crate) fn random_number(cx: &mut Cx) -> io::Result<u64> {
+    Ok(match super::owner(cx)? {
+        Owner::Kernel => RandomState::new().hash_one(0),
+        Owner::Sim(net) => net.random_number(),
+    })
 }
 
 /// A connection being made to a name.

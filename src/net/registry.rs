@@ -9,6 +9,7 @@
 
 use super::conn::Conn;
 use super::listener::Listening;
+use super::names::Lookup;
 use super::watch::Watching;
 use crate::color::CoreId;
 use crate::host::inner::{Ended, Inner};
@@ -36,6 +37,8 @@ pub(crate) struct Registry {
     conns: Box<[Mutex<Slab<Entry>>]>,
     listeners: Mutex<Vec<Weak<Listening>>>,
     watches: Mutex<Slab<Arc<Watching>>>,
+    /// What looks host names up instead of the system.
+    pub(super) lookup: Mutex<Option<Lookup>>,
     /// Which cores' drivers have been made.
     claimed: Box<[AtomicBool]>,
 }
@@ -46,6 +49,7 @@ impl Registry {
             conns: (0..cores).map(|_| Mutex::new(Slab::new())).collect(),
             listeners: Mutex::new(Vec::new()),
             watches: Mutex::new(Slab::new()),
+            lookup: Mutex::new(None),
             claimed: (0..cores).map(|_| AtomicBool::new(false)).collect(),
         }
     }
@@ -163,6 +167,8 @@ impl Attached for Registry {
         for (_, watching) in watches {
             drops.run(|| watching.drop_callback());
         }
+        let lookup = self.lookup.lock().unwrap().take();
+        drops.run(|| drop(lookup));
     }
 }
 

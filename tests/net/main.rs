@@ -9,6 +9,7 @@ mod datagrams;
 mod framing;
 mod hyper;
 mod late;
+mod names;
 mod pipe;
 mod serve;
 mod stages;

@@ -77,6 +77,11 @@ impl SimNet {
         self.with(|net| net.silent.insert(ip));
     }
 
+    #[cfg(feature = "dns")]
+    pub(crate) fn random_number(&self) -> u64 {
+        self.with(|net| net.random.next())
+    }
+
     /// The addresses of a host name.
     pub(crate) fn host(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let found = self.with(|net| net.hosts.get(name).cloned());
