@@ -58,6 +58,7 @@
 //! | [`state`] | bounded colors, weak handles, unique colors, several states at once |
 //! | [`task`] | futures: the context inside of them, time, joining |
 //! | [`net`] | connections, listeners, timers, signals, framing |
+//! | [`fs`] | files and directories |
 //! | [`aio`] | connections for futures; with the feature `hyper`, for hyper 1 |
 //! | [`runtime`] | settings, panics, the end of a run |
 //! | [`metrics`] | counters and profiles |
@@ -97,6 +98,8 @@ mod color;
 mod colored;
 mod cx;
 mod event;
+#[cfg(not(loom))]
+pub mod fs;
 mod gate;
 mod handler;
 mod hold;

@@ -90,6 +90,7 @@ mod completion;
 mod config;
 mod doorbell;
 mod epoll;
+mod file;
 mod kernel;
 mod ledger;
 mod limits;
@@ -106,16 +107,18 @@ mod uring;
 pub use self::buf::SendBuf;
 pub use self::config::{Backend, Report};
 pub use self::pool::RecvBuf;
-pub use self::sim::{SimCall, SimClient, SimNet};
+pub use self::sim::{SimCall, SimClient, SimDisk, SimNet};
 
 pub(crate) use self::backend::EventSource;
 pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;
+pub(crate) use self::file::{FileOp, Piece};
 pub(crate) use self::limits::raise_open_file_limit;
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::owner::Owner;
 pub(crate) use self::signals::{Raises, Signals};
+pub(crate) use self::sim::{HowOpened, NodeKind, NodeStat, SimHandle};
 
 use self::completion::Kind;
 use self::ledger::Ledger;

@@ -1,6 +1,6 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
-use super::{Fd, How, SimNet, socket};
+use super::{Fd, How, SimDisk, SimNet, socket};
 use std::io;
 use std::net::SocketAddr;
 
@@ -17,6 +17,14 @@ impl Owner {
     /// Whether these are no descriptors of the system's.
     pub(crate) fn is_simulated(&self) -> bool {
         matches!(self, Owner::Sim(_))
+    }
+
+    /// The disk that goes with them, if it is not the system's.
+    pub(crate) fn disk(&self) -> Option<&SimDisk> {
+        match self {
+            Owner::Kernel => None,
+            Owner::Sim(net) => Some(net.disk()),
+        }
     }
 
     /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's:

@@ -102,6 +102,7 @@ pub(crate) use self::driver::Driver;
 pub(crate) use self::registry::Registry;
 
 use crate::Cx;
+use crate::io::SimDisk;
 use crate::sched::core::Core;
 use std::io;
 
@@ -134,6 +135,11 @@ fn is_canceled(error: &io::Error) -> bool {
 /// Whether this is a simulation.
 fn is_simulated(cx: &mut Cx) -> io::Result<bool> {
     with_driver(cx, |driver, _| driver.owner.is_simulated())
+}
+
+/// The disk of the simulation, in one.
+pub(crate) fn simulated_disk(cx: &mut Cx) -> io::Result<Option<SimDisk>> {
+    with_driver(cx, |driver, _| driver.owner.disk().cloned())
 }
 
 /// Whose descriptors this core deals in, unless the end has begun.

@@ -1,0 +1,249 @@
+//! Files.
+
+use super::error::{failed_with, invalid};
+use super::options::Metadata;
+use super::{on_pool, settled, simulated};
+use crate::Cx;
+use crate::ask::JoinHandle;
+use crate::io::{FileOp, SendBuf, SimCall, SimHandle};
+use crate::sync::Arc;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is open.
+#[derive(Debug)]
+pub(super) enum Handle {
+    /// Shared with operations under way: it is not closed beneath the kernel.
+    Kernel(Arc<OwnedFd>),
+    Simulated(SimHandle),
+}
+
+/// A file that is open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) handle: Handle,
+    /// As it was opened by, for errors.
+    pub(super) path: PathBuf,
+    pub(super) can_read: bool,
+    pub(super) can_write: bool,
+    pub(super) appends: bool,
+}
+
+impl Opened {
+    pub(super) fn simulated(&self) -> Option<&SimHandle> {
+        match &self.handle {
+            Handle::Kernel(_) => None,
+            Handle::Simulated(handle) => Some(handle),
+        }
+    }
+
+    /// What an operation is told as.
+    pub(super) fn came_to<T>(
+        &self,
+        result: Result<(), Errno>,
+        op: FileOp,
+        finish: fn(FileOp) -> T,
+    ) -> io::Result<T> {
+        match result {
+            Ok(()) => Ok(finish(op)),
+            Err(errno) => {
+                let detail = op.written();
+                let detail =
+                    detail.map(|(done, all)| format!("{done} of {all} bytes were written"));
+                Err(failed_with(&self.path, errno, detail))
+            }
+        }
+    }
+}
+
+/// A file that is open, from [`Dir::open_file`](super::Dir::open_file). Clones are the same file.
+/// It is closed when the last clone is dropped and no operation is under way on it, on the thread
+/// where that happens.
+///
+/// Operations on one file may run at the same time, and end in any order. One that has to see
+/// another's effect is started when that has ended.
+#[derive(Clone)]
+pub struct File {
+    open: Arc<Opened>,
+}
+
+/// The largest offset that the kernel has.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl File {
+    pub(super) fn new(open: Opened) -> File {
+        File {
+            open: Arc::new(open),
+        }
+    }
+
+    /// The path that it was opened by, beneath that of its directory. It may have another one by
+    /// now.
+    pub fn path(&self) -> &Path {
+        &self.open.path
+    }
+
+    /// Reads `len` bytes from `offset` on, or fewer if the file ends before: none at its end. It
+    /// takes as much memory as it has read, so `len` may be more than there is; a limit is the
+    /// caller's to choose.
+    ///
+    /// # Errors
+    /// With the file's path: as of pread(2); `InvalidInput` if the file is not open to read, or
+    /// nothing can be at that offset.
+    pub fn read_at(&self, cx: &mut Cx, offset: u64, len: usize) -> JoinHandle<io::Result<Vec<u8>>> {
+        if !self.open.can_read {
+            return self.refuse(cx, "it is not open to read (`OpenOptions::read`)");
+        }
+        if offset > OFFSET_MAX {
+            return self.refuse(cx, "no file has so many bytes");
+        }
+        let len = len.min(usize::try_from(OFFSET_MAX - offset).unwrap_or(usize::MAX));
+        self.transfer(cx, FileOp::read(offset, len), FileOp::into_read)
+    }
+
+    /// Writes all of `bytes`, from `offset` on. Other processes may see a part.
+    ///
+    /// # Errors
+    /// With the file's path: as of pwrite(2), and then how many of the bytes were written, the
+    /// first ones; `InvalidInput` if the file is open to append, or not to write.
+    pub fn write_at(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        bytes: impl Into<SendBuf>,
+    ) -> JoinHandle<io::Result<()>> {
+        if self.open.appends {
+            return self.refuse(
+                cx,
+                "it is open to append: it has no other place to write at",
+            );
+        }
+        self.write(cx, offset, bytes.into())
+    }
+
+    /// Writes all of `bytes` at the end of a file that was opened with
+    /// [`append`](super::OpenOptions::append). Up to 64 KiB are together; larger ones are in pieces
+    /// of that, with perhaps others' in between. Appends that are under way at the same time come
+    /// in any order.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at); `InvalidInput` if the file is not open to append.
+    pub fn append(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> JoinHandle<io::Result<()>> {
+        if !self.open.appends {
+            return self.refuse(cx, "it is not open to append (`OpenOptions::append`)");
+        }
+        self.write(cx, 0, bytes.into())
+    }
+
+    fn write(&self, cx: &mut Cx, offset: u64, bytes: SendBuf) -> JoinHandle<io::Result<()>> {
+        if !self.open.can_write {
+            return self.refuse(cx, "it is not open to write (`OpenOptions::write`)");
+        }
+        if offset > OFFSET_MAX - bytes.len() as u64 {
+            return self.refuse(cx, "no file has so many bytes");
+        }
+        self.transfer(cx, FileOp::write(offset, bytes), drop)
+    }
+
+    /// Has the system write to the disk all that was written to the file before: its bytes, and
+    /// all that is known of it. That its name is there too takes a [`Dir::sync`](super::Dir::sync).
+    ///
+    /// # Errors
+    /// With the file's path, as of fsync(2). After an error, bytes may be lost that a later sync
+    /// says nothing of.
+    pub fn sync(&self, cx: &mut Cx) -> JoinHandle<io::Result<()>> {
+        self.transfer(cx, FileOp::Sync { data_only: false }, drop)
+    }
+
+    /// As [`sync`](Self::sync), but of what is known of the file only its length: it takes less.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn sync_data(&self, cx: &mut Cx) -> JoinHandle<io::Result<()>> {
+        self.transfer(cx, FileOp::Sync { data_only: true }, drop)
+    }
+
+    /// Returns what is known of the file.
+    ///
+    /// # Errors
+    /// With the file's path, as of fstat(2).
+    pub fn metadata(&self, cx: &mut Cx) -> JoinHandle<io::Result<Metadata>> {
+        self.call(
+            cx,
+            |fd| Ok(Metadata::of(&rustix::fs::fstat(fd)?)),
+            |handle| Ok(Metadata::simulated(&handle.stat())),
+        )
+    }
+
+    /// Makes the file `len` bytes long: what is beyond is lost, what is missing is zeros.
+    ///
+    /// # Errors
+    /// With the file's path: as of ftruncate(2); `InvalidInput` if the file is not open to write.
+    pub fn truncate(&self, cx: &mut Cx, len: u64) -> JoinHandle<io::Result<()>> {
+        if !self.open.can_write {
+            return self.refuse(cx, "it is not open to write (`OpenOptions::write`)");
+        }
+        self.call(
+            cx,
+            move |fd| rustix::fs::ftruncate(fd, len),
+            move |handle| handle.truncate(len),
+        )
+    }
+
+    fn refuse<T: Send + 'static>(&self, cx: &mut Cx, text: &str) -> JoinHandle<io::Result<T>> {
+        settled(cx, Err(invalid(&self.open.path, text)))
+    }
+
+    /// A call that blocks for as long as the disk takes.
+    fn call<T: Send + 'static>(
+        &self,
+        cx: &mut Cx,
+        kernel: impl FnOnce(&OwnedFd) -> Result<T, Errno> + Send + 'static,
+        simulated: impl FnOnce(&SimHandle) -> Result<T, Errno> + Send + 'static,
+    ) -> JoinHandle<io::Result<T>> {
+        let path = self.open.path.clone();
+        let open = Arc::clone(&self.open);
+        match &self.open.handle {
+            Handle::Kernel(fd) => {
+                let fd = Arc::clone(fd);
+                on_pool(cx, self.path(), move || {
+                    kernel(&fd).map_err(|errno| failed_with(&path, errno, None))
+                })
+            }
+            Handle::Simulated(handle) => {
+                let call = move || open.simulated().ok_or(Errno::BADF).and_then(simulated);
+                simulated::run(cx, path, handle.disk(), SimCall::FileChange, call)
+            }
+        }
+    }
+
+    fn transfer<T: Send + 'static>(
+        &self,
+        cx: &mut Cx,
+        mut op: FileOp,
+        finish: fn(FileOp) -> T,
+    ) -> JoinHandle<io::Result<T>> {
+        let open = Arc::clone(&self.open);
+        match &self.open.handle {
+            Handle::Kernel(fd) => {
+                let fd = Arc::clone(fd);
+                on_pool(cx, self.path(), move || {
+                    let result = op.block(fd.as_fd());
+                    open.came_to(result, op, finish)
+                })
+            }
+            Handle::Simulated(_) => simulated::transfer(cx, open, op, finish),
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("path", &self.open.path)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! Bytes between memory and a file: an operation that goes on by itself until it is over.
+//!
+//! A file is read and written in pieces. One call of the kernel moves one piece, or a part of it;
+//! the operation then names the next one. So short reads and writes are not seen above, and no
+//! call keeps a thread or a ring busy for longer than a piece takes.
+
+use super::SendBuf;
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
+/// What one call of the kernel moves at most, in bytes.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// Reads, writes or syncs a file. It owns the bytes until it is over.
+#[derive(Debug)]
+pub(crate) enum FileOp {
+    Read {
+        /// What was read, and behind it room for the next piece.
+        bytes: Vec<u8>,
+        read_bytes: usize,
+        offset: u64,
+        /// What is still to be read, the piece included.
+        left_bytes: usize,
+    },
+    Write {
+        bytes: SendBuf,
+        written_bytes: usize,
+        offset: u64,
+    },
+    Sync {
+        data_only: bool,
+    },
+}
+
+/// One call of the kernel.
+#[derive(Debug)]
+pub(crate) enum Piece<'a> {
+    Read(&'a mut [u8], u64),
+    Write(&'a [u8], u64),
+    Sync { data_only: bool },
+}
+
+impl FileOp {
+    /// Reads from `offset` until there are `len` bytes, or the file ends.
+    pub(crate) fn read(offset: u64, len: usize) -> FileOp {
+        FileOp::Read {
+            bytes: Vec::new(),
+            read_bytes: 0,
+            offset,
+            left_bytes: len,
+        }
+    }
+
+    /// Writes all of `bytes`, from `offset` on; or to the end, where the file was opened so.
+    pub(crate) fn write(offset: u64, bytes: SendBuf) -> FileOp {
+        FileOp::Write {
+            // No buffer to receive into waits for a disk.
+            bytes: bytes.into_lasting(),
+            written_bytes: 0,
+            offset,
+        }
+    }
+
+    /// What is to be done next.
+    pub(crate) fn piece(&mut self) -> Piece<'_> {
+        match self {
+            FileOp::Read {
+                bytes,
+                read_bytes,
+                offset,
+                left_bytes,
+            } => {
+                // As much memory as was read, and not as was asked for: that may be all there is.
+                let piece = PIECE_BYTES_MAX.min(*left_bytes);
+                bytes.resize(*read_bytes + piece, 0);
+                Piece::Read(&mut bytes[*read_bytes..], *offset + *read_bytes as u64)
+            }
+            FileOp::Write {
+                bytes,
+                written_bytes,
+                offset,
+            } => {
+                let left = &bytes[*written_bytes..];
+                let piece = PIECE_BYTES_MAX.min(left.len());
+                Piece::Write(&left[..piece], *offset + *written_bytes as u64)
+            }
+            FileOp::Sync { data_only } => Piece::Sync {
+                data_only: *data_only,
+            },
+        }
+    }
+
+    /// The piece has moved this many bytes. True: nothing is left to do.
+    pub(crate) fn moved(&mut self, moved_bytes: usize) -> Result<bool, Errno> {
+        match self {
+            FileOp::Read {
+                read_bytes,
+                left_bytes,
+                ..
+            } => {
+                *read_bytes += moved_bytes;
+                *left_bytes -= moved_bytes;
+                Ok(moved_bytes == 0 || *left_bytes == 0)
+            }
+            FileOp::Write {
+                bytes,
+                written_bytes,
+                ..
+            } => {
+                *written_bytes += moved_bytes;
+                let is_over = *written_bytes == bytes.len();
+                // Nothing written of something is not said to happen; going on could last forever.
+                match moved_bytes == 0 && !is_over {
+                    true => Err(Errno::IO),
+                    false => Ok(is_over),
+                }
+            }
+            FileOp::Sync { .. } => Ok(true),
+        }
+    }
+
+    /// What was read.
+    pub(crate) fn into_read(self) -> Vec<u8> {
+        match self {
+            FileOp::Read {
+                mut bytes,
+                read_bytes,
+                ..
+            } => {
+                bytes.truncate(read_bytes);
+                bytes
+            }
+            FileOp::Write { .. } | FileOp::Sync { .. } => Vec::new(),
+        }
+    }
+
+    /// How many bytes were written, of how many.
+    pub(crate) fn written(&self) -> Option<(usize, usize)> {
+        match self {
+            FileOp::Write {
+                bytes,
+                written_bytes,
+                ..
+            } => Some((*written_bytes, bytes.len())),
+            FileOp::Read { .. } | FileOp::Sync { .. } => None,
+        }
+    }
+
+    /// Does all of it, on a thread that may block.
+    pub(crate) fn block(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        loop {
+            let moved = match self.piece() {
+                Piece::Read(space, offset) => rustix::io::pread(fd, space, offset),
+                Piece::Write(bytes, offset) => rustix::io::pwrite(fd, bytes, offset),
+                Piece::Sync { data_only: true } => rustix::fs::fdatasync(fd).map(|()| 0),
+                Piece::Sync { data_only: false } => rustix::fs::fsync(fd).map(|()| 0),
+            };
+            match moved {
+                Ok(moved_bytes) => {
+                    if self.moved(moved_bytes)? {
+                        return Ok(());
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Slow disks, cancels, stops and limits.
+
+use super::{HERE, NEW, READ, Scratch, create, done, in_task};
+use crate::common::{Bound, LONG, backends, child_passes, cores, open_descriptors};
+use mely::fs::{Dir, File, OpenOptions};
+use mely::task::{JoinError, with_cx};
+use mely::{Color, Cx, Handler};
+use std::io;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+static TOLD: Handler = Handler::new("told");
+
+#[test]
+fn a_handler_is_called_back_in_its_color() {
+    let _bound = Bound::new("a_handler_is_called_back");
+    for backend in backends() {
+        let scratch = Scratch::all().pop().unwrap();
+        std::fs::write(scratch.0.join("file"), "hello").unwrap();
+        let path = scratch.0.clone();
+        let run = cores(2)
+            .backend(backend)
+            .build()
+            .unwrap()
+            .run_until(move |cx, finish| {
+                type Told<T> = Result<io::Result<T>, JoinError>;
+                let read =
+                    TOLD.on_value(Color::from(9), move |cx: &mut Cx, bytes: Told<Vec<u8>>| {
+                        assert_eq!(cx.color(), Color::from(9));
+                        finish.finish(bytes.unwrap().unwrap());
+                    });
+                let opened = TOLD.on_value(HERE, move |cx: &mut Cx, file: Told<File>| {
+                    let file = file.unwrap().unwrap();
+                    file.read_at(cx, 0, 100).then(cx, read);
+                });
+                let found = TOLD.on_value(HERE, move |cx: &mut Cx, dir: Told<Dir>| {
+                    let dir = dir.unwrap().unwrap();
+                    dir.open_file(cx, "file", READ).then(cx, opened);
+                });
+                Dir::open(cx, path).then(cx, found);
+            });
+        assert_eq!(run.unwrap(), b"hello");
+    }
+}
+
+/// An open of a pipe that nobody writes to takes a thread of the pool, and no core.
+#[test]
+fn a_slow_disk_delays_no_color() {
+    in_task("a_slow_disk_delays", |dir, path| async move {
+        let pipe = path.join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        let mut slow = with_cx(|cx| dir.open_file(cx, "pipe", READ));
+        // The same core, the same color, and files.
+        for color in 0..50u64 {
+            let asked = with_cx(|cx| cx.ask(Color::from(color), |cx| cx.color().value()));
+            assert_eq!(asked.await, Ok(color));
+        }
+        let file = create(&dir, "file").await;
+        done!(|cx| file.write_at(cx, 0, "quick")).unwrap();
+        assert_eq!(done!(|cx| file.read_at(cx, 0, 9)).unwrap(), b"quick");
+        assert!(slow.try_recv().is_none());
+        let writer = std::thread::spawn(move || std::fs::OpenOptions::new().write(true).open(pipe));
+        slow.await.unwrap().unwrap();
+        writer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_handle_lets_the_operation_go_on() {
+    let _bound = Bound::new("a_dropped_handle");
+    for backend in backends() {
+        let scratch = Scratch::all().pop().unwrap();
+        let path = scratch.0.clone();
+        let runtime = cores(2)
+            .backend(backend)
+            .exit_when_idle(true)
+            .build()
+            .unwrap();
+        let run = runtime.run(move |cx| {
+            cx.spawn(HERE, async move {
+                let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+                let file = create(&dir, "file").await;
+                with_cx(|cx| drop(file.write_at(cx, 0, vec![1; super::LARGE])));
+                with_cx(|cx| drop(dir.open_file(cx, "file", READ)));
+                // The handles of the file are gone before its operation is over.
+            });
+        });
+        run.unwrap();
+        let written = std::fs::read(scratch.0.join("file")).unwrap();
+        assert!(written == vec![1; super::LARGE]);
+    }
+}
+
+/// What is under way at a stop is told, and events that are told start more.
+#[test]
+fn a_stop_waits_for_operations() {
+    let _bound = Bound::new("a_stop_waits_for_operations");
+    for backend in backends() {
+        let scratch = Scratch::all().pop().unwrap();
+        let path = scratch.0.clone();
+        let (tell, told) = channel();
+        let runtime = cores(2).backend(backend).build().unwrap();
+        let run = runtime.run(move |cx| {
+            cx.spawn(HERE, async move {
+                let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+                let file = create(&dir, "file").await;
+                with_cx(|cx| cx.stop());
+                for i in 0..3 {
+                    let bytes = vec![i; super::LARGE];
+                    done!(|cx| file.write_at(cx, 0, bytes)).unwrap();
+                }
+                let told =
+                    TOLD.on_value(HERE, move |_: &mut Cx, read: Result<io::Result<_>, _>| {
+                        let read: Vec<u8> = read.unwrap().unwrap();
+                        tell.send(read).unwrap();
+                    });
+                with_cx(|cx| file.read_at(cx, 0, 1 << 30).then(cx, told));
+            });
+        });
+        run.unwrap();
+        assert!(told.recv().unwrap() == vec![2; super::LARGE]);
+    }
+}
+
+#[test]
+fn an_operation_that_has_not_begun_is_canceled() {
+    let _bound = Bound::new("an_operation_that_has_not_begun");
+    for backend in backends() {
+        let scratch = Scratch::all().pop().unwrap();
+        let path = scratch.0.clone();
+        let builder = cores(2).backend(backend).blocking_threads_max(1);
+        let run = builder.build().unwrap().run_until(move |cx, finish| {
+            cx.spawn(HERE, async move {
+                let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+                let (release, held) = channel::<()>();
+                let busy = with_cx(|cx| cx.try_blocking(move || held.recv())).unwrap();
+                let made = with_cx(|cx| dir.create_dir(cx, "never"));
+                made.cancel();
+                assert_eq!(made.await.err(), Some(JoinError::Canceled));
+                let goes_on = with_cx(|cx| dir.create_dir(cx, "made"));
+                release.send(()).unwrap();
+                busy.await.unwrap().unwrap();
+                goes_on.await.unwrap().unwrap();
+                // Too late.
+                let made = with_cx(|cx| dir.create_dir(cx, "late"));
+                while !made.is_finished() {
+                    mely::task::sleep(Duration::from_millis(1)).await;
+                }
+                made.cancel();
+                made.await.unwrap().unwrap();
+                finish.finish(());
+            });
+        });
+        run.unwrap();
+        let there = |name: &str| scratch.0.join(name).exists();
+        assert_eq!(
+            [there("never"), there("made"), there("late")],
+            [false, true, true]
+        );
+    }
+}
+
+/// The limit of the pool is an error that names the path and the setting.
+#[test]
+fn too_many_operations_are_refused() {
+    let _bound = Bound::new("too_many_operations");
+    for backend in backends() {
+        let builder = cores(1)
+            .backend(backend)
+            .blocking_threads_max(1)
+            .blocking_queue_max(1);
+        let run = builder.build().unwrap().run_until(|cx, finish| {
+            cx.spawn(HERE, async move {
+                let dir = done!(|cx| Dir::open(cx, "/")).unwrap();
+                let (release, held) = channel::<()>();
+                let (tell, begun) = channel();
+                let busy = move || {
+                    tell.send(()).unwrap();
+                    held.recv()
+                };
+                let busy = with_cx(|cx| cx.try_blocking(busy)).unwrap();
+                // The thread counts as busy with what it did before until it begins the next.
+                begun.recv().unwrap();
+                let waits = with_cx(|cx| dir.metadata(cx, "tmp"));
+                let refused = done!(|cx| dir.metadata(cx, "no")).unwrap_err();
+                let text = refused.to_string();
+                assert!(text.starts_with("/no: "), "{text}");
+                assert!(text.contains("Builder::blocking_threads_max"), "{text}");
+                release.send(()).unwrap();
+                busy.await.unwrap().unwrap();
+                waits.await.unwrap().unwrap();
+                finish.finish(());
+            });
+        });
+        run.unwrap();
+    }
+}
+
+#[test]
+fn failures_leave_no_descriptors() {
+    for backend in backends() {
+        let name = match backend {
+            mely::net::Backend::IoUring => "io_uring",
+            _ => "epoll",
+        };
+        let variables = [("MELY_BACKEND", name)];
+        child_passes("files::limits::failures_leave_nothing_open", &variables);
+    }
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn failures_leave_nothing_open() {
+    let _bound = Bound::new("failures_leave_nothing_open");
+    let scratch = Scratch::all().pop().unwrap();
+    let path = scratch.0.clone();
+    std::fs::write(path.join("file"), "bytes").unwrap();
+    let before = open_descriptors();
+    let run = cores(2).build().unwrap().run_until(move |cx, finish| {
+        cx.spawn(HERE, async move {
+            let dir = done!(|cx| Dir::open(cx, &path)).unwrap();
+            let opened = open_descriptors();
+            for _ in 0..200 {
+                for name in ["none/file", "../file", "file/x"] {
+                    assert!(done!(|cx| dir.open_file(cx, name, READ)).is_err());
+                    assert!(done!(|cx| dir.rename(cx, name, &dir, "new")).is_err());
+                    assert!(done!(|cx| dir.metadata(cx, name)).is_err());
+                }
+                assert!(done!(|cx| dir.open_file(cx, "file", NEW)).is_err());
+                assert!(done!(|cx| dir.open_dir(cx, "file")).is_err());
+                // A listing that is left in the middle goes with its directory.
+                drop(done!(|cx| dir.clone().list(cx)));
+                // Nobody takes what was opened; or it is canceled, or is on its way at the drop.
+                drop(with_cx(|cx| dir.open_file(cx, "file", READ)));
+                with_cx(|cx| dir.open_file(cx, "file", READ)).cancel();
+                let file = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
+                drop(with_cx(|cx| file.read_at(cx, 0, 100)));
+                with_cx(|cx| file.read_at(cx, 0, 100)).cancel();
+                assert!(done!(|cx| file.write_at(cx, 0, "x")).is_err());
+            }
+            let begun = std::time::Instant::now();
+            while open_descriptors() != opened {
+                assert!(begun.elapsed() < LONG, "{} of {opened}", open_descriptors());
+                mely::task::sleep(Duration::from_millis(1)).await;
+            }
+            // Without descriptors it fails, and then goes on.
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+            let none = rustix::process::Rlimit {
+                current: Some(3),
+                ..limit
+            };
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
+            let refused = done!(|cx| dir.open_file(cx, "file", READ));
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+            let error = refused.unwrap_err();
+            assert_eq!(super::errno(&error), Some(libc::EMFILE), "{error}");
+            done!(|cx| dir.open_file(cx, "file", OpenOptions::new().append(true))).unwrap();
+            finish.finish(());
+        });
+    });
+    run.unwrap();
+    assert_eq!(open_descriptors(), before);
+}
