@@ -4,8 +4,9 @@ use super::error::{failed_with, invalid};
 use super::options::Metadata;
 use super::{on_pool, settled, simulated};
 use crate::Cx;
-use crate::ask::JoinHandle;
+use crate::ask::{Asked, JoinError, JoinHandle};
 use crate::io::{FileOp, SendBuf, SimCall, SimHandle};
+use crate::net::{FileJob, begin_on_ring};
 use crate::sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -223,13 +224,28 @@ impl File {
     fn transfer<T: Send + 'static>(
         &self,
         cx: &mut Cx,
-        mut op: FileOp,
+        op: FileOp,
         finish: fn(FileOp) -> T,
     ) -> JoinHandle<io::Result<T>> {
         let open = Arc::clone(&self.open);
         match &self.open.handle {
             Handle::Kernel(fd) => {
+                let its = Arc::clone(&open);
+                let make = || {
+                    let (asked, cell) = Asked::of_cell();
+                    let job = Transfer {
+                        open: its,
+                        asked,
+                        finish,
+                    };
+                    let job: Box<dyn FileJob> = Box::new(job);
+                    (job, cell)
+                };
                 let fd = Arc::clone(fd);
+                let mut op = match begin_on_ring(cx, Arc::clone(&fd), op, make) {
+                    Ok(handle) => return handle,
+                    Err(op) => op,
+                };
                 on_pool(cx, self.path(), move || {
                     let result = op.block(fd.as_fd());
                     open.came_to(result, op, finish)
@@ -237,6 +253,35 @@ impl File {
             }
             Handle::Simulated(_) => simulated::transfer(cx, open, op, finish),
         }
+    }
+}
+
+/// An operation on a ring.
+struct Transfer<T: Send + 'static> {
+    open: Arc<Opened>,
+    asked: Asked<io::Result<T>>,
+    finish: fn(FileOp) -> T,
+}
+
+impl<T: Send + 'static> FileJob for Transfer<T> {
+    fn path(&self) -> &Path {
+        &self.open.path
+    }
+
+    fn end(self: Box<Self>, result: Result<(), Errno>, op: FileOp, canceled: bool) {
+        let Transfer {
+            open,
+            mut asked,
+            finish,
+        } = *self;
+        if canceled && result == Err(Errno::CANCELED) {
+            // The handle says that the operation is gone: so first what it had.
+            drop((open, op));
+            return asked.settle_without(JoinError::Canceled);
+        }
+        let value = open.came_to(result, op, finish);
+        drop(open);
+        asked.settle(value);
     }
 }
 

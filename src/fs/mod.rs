@@ -41,10 +41,15 @@
 //! ```
 //!
 //! # Where it runs
-//! On threads for blocking work ([`Cx::try_blocking`]), so a slow disk delays no color.
-//! [`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max) is how many calls there
-//! may be at a time; if their queue is full too, the operation fails, and its error names that
-//! setting. A read or write of more than 64 KiB is several calls.
+//! | operation | on io_uring | on epoll |
+//! |---|---|---|
+//! | [`File::read_at`], [`File::write_at`], [`File::append`], [`File::sync`], [`File::sync_data`] | the ring of the core that starts it | a thread for blocking work |
+//! | all others | a thread for blocking work | a thread for blocking work |
+//!
+//! So a slow disk delays no color. A read or write of more than 64 KiB is several calls of the
+//! system. [`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max) is how many
+//! operations may be on threads at a time; if their queue is full too
+//! ([`Cx::try_blocking`]), the operation fails, and its error names that setting.
 //!
 //! # Order
 //! Operations that are under way at the same time may end in any order. All that an operation has
@@ -52,15 +57,16 @@
 //!
 //! # Dropping and canceling
 //! A dropped handle detaches: the operation goes on, and its value is dropped. A file or directory
-//! stays open as long as an operation on it is under way. [`JoinHandle::cancel`] wins
-//! ([`JoinError::Canceled`](crate::task::JoinError::Canceled)) if the operation has not begun; in a
-//! simulation also between two of its calls, of which the first have had their effect then. For a
-//! deadline there is [`timeout`](crate::task::timeout), with
+//! stays open as long as an operation on it is under way. The result says whether
+//! [`JoinHandle::cancel`] has won ([`JoinError::Canceled`](crate::task::JoinError::Canceled)). On a
+//! thread it wins if the operation has not begun; on a ring and in a simulation also between two of
+//! its calls, of which the first have had their effect then. For a deadline there is [`timeout`](crate::task::timeout), with
 //! [`cancel_on_drop`](JoinHandle::cancel_on_drop).
 //!
 //! # The end
 //! A stop waits for operations under way, as for all blocking work, and events of the drain may
-//! start more.
+//! start more. Those that a ring still has at the stage close, after the limit of the stage drain,
+//! are canceled, with `ECANCELED` as their result.
 //!
 //! # Errors
 //! Each names the path that the file or directory was opened by. The system's error is its source:

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::sync::Arc;
@@ -12,8 +13,8 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner, Report,
-    SendBuf, Side, Token,
+    Backend, Brings, Completion, Config, Doorbell, Fd, FileOp, ListenOptions, Lookout, Op, Owner,
+    Report, SendBuf, Side, Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -191,6 +192,19 @@ impl EventSource {
     /// Tells when `fd` has become readable, or writable, until canceled or failed.
     pub(crate) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
         forward!(mut self, b => b.ready(token, fd, side))
+    }
+
+    /// Whether [`file`](Self::file) can be called: a thread that may block does it otherwise.
+    pub(crate) fn has_files(&self) -> bool {
+        matches!(self.which, Which::Uring(_))
+    }
+
+    /// Reads, writes or syncs a file. `None` where there is nothing that could.
+    pub(crate) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: FileOp) -> Option<Op> {
+        match &mut self.which {
+            Which::Uring(ring) => Some(ring.file(token, file, op)),
+            Which::Epoll(_) | Which::Sim(_) => None,
+        }
     }
 
     /// Asks an operation to end.

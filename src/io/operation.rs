@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
-use super::{Completion, Done, Fd, Kind, SendBuf, Side, Token};
+use super::{Completion, Done, Fd, FileOp, Kind, SendBuf, Side, Token};
+use crate::sync::Arc;
 
 /// What a backend remembers until the terminal completion.
 #[derive(Debug)]
@@ -16,7 +18,8 @@ pub(super) struct Operation {
 }
 
 /// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
-/// that do not change when the table grows: `SendBuf` keeps no bytes inline, the address is boxed.
+/// that do not change when the table grows: `SendBuf` keeps no bytes inline, what a file is read
+/// into is a `Vec` that is left alone meanwhile, the address is boxed.
 #[derive(Debug)]
 pub(super) enum State {
     Accept,
@@ -29,6 +32,11 @@ pub(super) enum State {
         addr: Box<rustix::net::SocketAddrAny>,
     },
     Ready(Side),
+    File {
+        /// Open until the kernel is done with the operation: its number is not another's meanwhile.
+        _file: Arc<OwnedFd>,
+        op: FileOp,
+    },
 }
 
 impl State {
@@ -50,6 +58,7 @@ impl State {
             State::Connect { .. } => Kind::Connect,
             State::Ready(Side::Reader) => Kind::Readable,
             State::Ready(Side::Writer) => Kind::Writable,
+            State::File { .. } => Kind::File,
         }
     }
 }
@@ -87,7 +96,7 @@ impl Operation {
         }
         let failure = match end {
             Terminal::Failed(errno) => errno,
-            // Only receives, sends and connects can end well.
+            // Accepts and watches never end well.
             Terminal::Ok | Terminal::Eof => Errno::INVAL,
         };
         let done = match self.state {
@@ -99,6 +108,10 @@ impl Operation {
                 res: plain(end, ()),
                 buf,
                 sent_bytes,
+            },
+            State::File { _file, op } => Done::File {
+                res: plain(end, ()),
+                op,
             },
         };
         Completion {

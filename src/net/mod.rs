@@ -76,6 +76,7 @@ mod confined;
 mod conn;
 mod connect;
 mod driver;
+mod file;
 mod framing;
 mod listener;
 mod pipe;
@@ -99,6 +100,7 @@ pub(crate) use self::watch::raise;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
+pub(crate) use self::file::{FileJob, begin_on_ring};
 pub(crate) use self::registry::Registry;
 
 use crate::Cx;

@@ -173,6 +173,7 @@ impl Sim {
                     .map(|()| PollStep::Over(Terminal::Ok)),
                 Err(errno) => Err(errno),
             },
+            State::File { .. } => unreachable!("it is not started here, but on the disk"),
         };
         match res {
             Ok(step) => step,

@@ -47,15 +47,9 @@ fn a_handler_is_called_back_in_its_color() {
 #[test]
 fn a_slow_disk_delays_no_color() {
     in_task("a_slow_disk_delays", |dir, path| async move {
+        // Without an end that is open, the open waits.
+        drop(pipe(&path));
         let pipe = path.join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &pipe,
-            rustix::fs::FileType::Fifo,
-            0o600.into(),
-            0,
-        )
-        .unwrap();
         let mut slow = with_cx(|cx| dir.open_file(cx, "pipe", READ));
         // The same core, the same color, and files.
         for color in 0..50u64 {
@@ -165,6 +159,156 @@ fn an_operation_that_has_not_begun_is_canceled() {
             [false, true, true]
         );
     }
+}
+
+/// A pipe in a directory, which reads wait for, and its other end.
+fn pipe(path: &std::path::Path) -> std::fs::File {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let pipe = path.join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    // Both ends, or it would wait for one that reads.
+    let both = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(pipe);
+    both.unwrap()
+}
+
+/// On a ring. On a thread a pipe cannot be read so, since it has no offsets.
+fn has_ring() -> bool {
+    let ring = |backend| matches!(backend, mely::net::Backend::IoUring);
+    backends().into_iter().any(ring)
+}
+
+#[test]
+fn a_read_that_waits_in_a_ring_delays_nothing_and_is_canceled() {
+    let _bound = Bound::new("a_read_that_waits_in_a_ring");
+    if !has_ring() {
+        return;
+    }
+    let scratch = Scratch::all().pop().unwrap();
+    let path = scratch.0.clone();
+    let mut end = pipe(&path);
+    let builder = cores(1).backend(mely::net::Backend::IoUring);
+    let run = builder.build().unwrap().run_until(move |cx, finish| {
+        cx.spawn(HERE, async move {
+            let dir = done!(|cx| Dir::open(cx, &path)).unwrap();
+            let file = done!(|cx| dir.open_file(cx, "pipe", READ)).unwrap();
+            let mut waits = with_cx(|cx| file.read_at(cx, 0, 5));
+            for color in 0..50u64 {
+                let asked = with_cx(|cx| cx.ask(Color::from(color), |cx| cx.color().value()));
+                assert_eq!(asked.await, Ok(color));
+            }
+            assert!(waits.try_recv().is_none());
+            waits.cancel();
+            assert_eq!(waits.await.err(), Some(JoinError::Canceled));
+            // What comes now is not for that one: and it goes on after a short read.
+            let read = with_cx(|cx| file.read_at(cx, 0, 5));
+            std::io::Write::write_all(&mut end, b"12").unwrap();
+            mely::task::sleep(Duration::from_millis(5)).await;
+            std::io::Write::write_all(&mut end, b"345").unwrap();
+            while !read.is_finished() {
+                mely::task::sleep(Duration::from_millis(1)).await;
+            }
+            // It has won.
+            read.cancel();
+            assert_eq!(read.await.unwrap().unwrap(), b"12345");
+            // Dropped at once, or at a time.
+            drop(with_cx(|cx| file.read_at(cx, 0, 5)).cancel_on_drop());
+            let waits = with_cx(|cx| file.read_at(cx, 0, 5)).cancel_on_drop();
+            let late = mely::task::timeout(Duration::from_millis(2), waits).await;
+            assert!(late.is_err());
+            finish.finish(end);
+        });
+    });
+    drop(run.unwrap());
+}
+
+/// A stop waits for the stage drain, and no longer; and says for what.
+#[test]
+fn an_operation_of_a_ring_ends_with_the_stage_drain() {
+    let _bound = Bound::new("an_operation_of_a_ring");
+    if !has_ring() {
+        return;
+    }
+    let scratch = Scratch::all().pop().unwrap();
+    let path = scratch.0.clone();
+    let end = pipe(&path);
+    let (tell, told) = channel();
+    let (hook, names) = channel();
+    let limit = Duration::from_millis(100);
+    let builder = cores(2)
+        .backend(mely::net::Backend::IoUring)
+        .stage_limit(mely::runtime::Stage::Drain, limit)
+        .on_drain(move |unfinished| drop(hook.send(unfinished.to_string())));
+    let begun = std::time::Instant::now();
+    let run = builder.build().unwrap().run(move |cx| {
+        let found = TOLD.on_value(HERE, move |cx: &mut Cx, dir: Result<io::Result<Dir>, _>| {
+            let dir = dir.unwrap().unwrap();
+            let opened = TOLD.on_value(
+                HERE,
+                move |cx: &mut Cx, file: Result<io::Result<File>, _>| {
+                    let file = file.unwrap().unwrap();
+                    let read =
+                        TOLD.on_value(HERE, move |_: &mut Cx, read: Result<io::Result<_>, _>| {
+                            let read: io::Result<Vec<u8>> = read.unwrap();
+                            tell.send(super::errno(&read.unwrap_err())).unwrap();
+                        });
+                    file.read_at(cx, 0, 5).then(cx, read);
+                    cx.stop();
+                },
+            );
+            dir.open_file(cx, "pipe", READ).then(cx, opened);
+        });
+        Dir::open(cx, path).then(cx, found);
+    });
+    run.unwrap();
+    assert!(begun.elapsed() < LONG / 2);
+    assert_eq!(told.recv().unwrap(), Some(libc::ECANCELED));
+    let said: String = names.iter().collect();
+    assert!(said.contains("1 operation on a file"), "{said}");
+    assert!(said.contains("/pipe is read, written or synced"), "{said}");
+    drop(end);
+}
+
+/// The run is cut short with a read under way, and nothing is left.
+#[test]
+fn a_run_that_is_cut_short_closes_the_file() {
+    if has_ring() {
+        child_passes(
+            "files::limits::cut_short_with_a_read",
+            &[("MELY_BACKEND", "io_uring")],
+        );
+    }
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn cut_short_with_a_read() {
+    let _bound = Bound::new("cut_short_with_a_read");
+    let scratch = Scratch::all().pop().unwrap();
+    let path = scratch.0.clone();
+    let end = pipe(&path);
+    let before = open_descriptors();
+    let builder = cores(2).drain_deadline(Duration::from_millis(30));
+    let run = builder.build().unwrap().run(move |cx| {
+        cx.spawn(HERE, async move {
+            let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+            let file = done!(|cx| dir.open_file(cx, "pipe", READ)).unwrap();
+            let read = with_cx(|cx| file.read_at(cx, 0, 5));
+            with_cx(|cx| cx.stop());
+            // It never ends by itself.
+            let _never = read.await;
+            std::future::pending::<()>().await;
+        });
+    });
+    assert!(
+        matches!(run, Err(mely::RunError::Deadline { .. })),
+        "{run:?}"
+    );
+    drop(run);
+    assert_eq!(open_descriptors(), before);
+    drop(end);
 }
 
 /// The limit of the pool is an error that names the path and the setting.
