@@ -51,6 +51,8 @@
 //! operations may be on threads at a time; if their queue is full too
 //! ([`Cx::try_blocking`]), the operation fails, and its error names that setting.
 //!
+//! [`Stream::send_file`](crate::net::Stream::send_file) sends a file to a connection.
+//!
 //! # Order
 //! Operations that are under way at the same time may end in any order. All that an operation has
 //! done is visible to one that is started when its result has come.
@@ -81,6 +83,7 @@ mod dir;
 mod error;
 mod file;
 mod options;
+mod send;
 mod simulated;
 
 pub use self::dir::{Dir, DirEntry, Space};

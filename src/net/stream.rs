@@ -559,6 +559,22 @@ impl Stream {
         Ok(())
     }
 
+    /// Calls `f` once, in the connection's color, when all that is queued has been sent, or with the
+    /// error that ended sending. Something is queued. `f` is dropped if the connection is closed
+    /// before.
+    pub(crate) fn after_sent<F>(&self, cx: &mut Cx, f: F) -> Result<(), Reason>
+    where
+        F: FnOnce(&mut Cx, io::Result<()>) + Send + 'static,
+    {
+        let mut colored = self.conn.colored.borrow(cx)?;
+        if colored.phase != Phase::Open || colored.broken {
+            return Err(Reason::Closed);
+        }
+        debug_assert!(colored.queues(), "it would not be called");
+        colored.after_sent.push(Box::new(f));
+        Ok(())
+    }
+
     /// From now on `on_drained` is also called when a part of what is queued
     /// has been sent, and more is left.
     pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Reason> {
@@ -659,7 +675,7 @@ impl Stream {
     }
 
     /// The same connection, which this does not own.
-    pub(super) fn borrowed(&self) -> Stream {
+    pub(crate) fn borrowed(&self) -> Stream {
         Stream {
             conn: Arc::clone(&self.conn),
             owner: false,

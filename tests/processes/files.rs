@@ -2,6 +2,7 @@
 
 mod beneath;
 mod limits;
+mod send;
 
 use crate::common::{Bound, backends, cores};
 use mely::Color;
