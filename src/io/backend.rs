@@ -200,7 +200,7 @@ impl EventSource {
     }
 
     /// Reads, writes or syncs a file. `None` where there is nothing that could.
-    pub(crate) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: FileOp) -> Option<Op> {
+    pub(crate) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: Box<FileOp>) -> Option<Op> {
         match &mut self.which {
             Which::Uring(ring) => Some(ring.file(token, file, op)),
             Which::Epoll(_) | Which::Sim(_) => None,

@@ -75,7 +75,7 @@ pub(crate) enum Done {
         /// The outcome.
         res: io::Result<()>,
         /// With what was read, and how much was written.
-        op: FileOp,
+        op: Box<FileOp>,
     },
 }
 

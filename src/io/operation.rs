@@ -35,7 +35,8 @@ pub(super) enum State {
     File {
         /// Open until the kernel is done with the operation: its number is not another's meanwhile.
         _file: Arc<OwnedFd>,
-        op: FileOp,
+        /// In a box: sends, which are many more, are moved as what they take alone.
+        op: Box<FileOp>,
     },
 }
 

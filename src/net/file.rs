@@ -101,7 +101,7 @@ pub(crate) fn begin_on_ring<T: Send + 'static>(
             job,
             canceled: Arc::clone(&canceled),
         };
-        let op = driver.begin_file(under_way, file, op)?;
+        let op = driver.begin_file(under_way, file, Box::new(op))?;
         Some((cell, op, canceled))
     });
     match (begun, op) {

@@ -2,13 +2,13 @@
 
 use crate::common::Bound;
 use mely::fs::{Dir, File, OpenOptions, SimDisk};
-use mely::net::SimCall;
+use mely::net::{Acceptors, Incoming, SimCall};
 use mely::sim::{Simulation, Step};
 use mely::task::{JoinError, sleep, with_cx};
-use mely::{Color, JoinHandle, Runtime};
+use mely::{Color, Cx, Handler, JoinHandle, Runtime};
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::io;
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -307,7 +307,7 @@ fn a_run_that_is_cut_short_leaves_nothing_open() {
             .unwrap();
         let time = Duration::from_micros(1);
         simulation.disk().set_latency(Duration::ZERO, time);
-        let start = |cx: &mut mely::Cx| {
+        let start = |cx: &mut Cx| {
             cx.spawn(HERE, async {
                 loop {
                     let dir = done!(|cx| Dir::open(cx, "/data")).unwrap();
@@ -406,5 +406,75 @@ fn a_fault_that_is_set_is_the_next_one() {
             });
         });
         run.unwrap();
+    }
+}
+
+/// A file is sent over the simulated network, by short sends, from a slow disk with short reads.
+#[test]
+fn a_file_is_sent_through_short_calls() {
+    static ACCEPT: Handler = Handler::new("accept");
+    let _bound = Bound::new("a_file_is_sent_through");
+    for seed in 0..20 {
+        let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();
+        let disk = simulation.disk();
+        disk.write("/data/file", bytes(300_000)).unwrap();
+        disk.set_move_bytes_max(20_000);
+        disk.set_latency(Duration::ZERO, Duration::from_millis(1));
+        simulation.network().set_move_bytes_max(10_000);
+        let (tell, outcome) = std::sync::mpsc::channel();
+        let (tell_addr, addr) = std::sync::mpsc::channel();
+        let start = move |cx: &mut Cx| {
+            let accepted = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
+                let (stream, tell) = (incoming.unwrap().open_unique(), tell.clone());
+                cx.spawn(stream.color(), async move {
+                    let dir = done!(|cx| Dir::open(cx, "/data")).unwrap();
+                    let file = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
+                    let sent = done!(|cx| stream.send_file(cx, &file, 1_000..u64::MAX));
+                    tell.send(sent.map_err(|error| error.kind())).unwrap();
+                });
+            };
+            let any = "127.0.0.1:0".parse().unwrap();
+            let accepted = ACCEPT.on_each(HERE, accepted);
+            let listener = cx.listen(any, Acceptors::Single, accepted).unwrap();
+            tell_addr.send(listener.local_addr()).unwrap();
+        };
+        simulation.start(start).unwrap();
+        while simulation.step() != Step::Stalled {}
+        let addr = addr.recv().unwrap();
+        for resets_after in [None, Some(100_000)] {
+            let mut client = simulation.network().connect(addr).unwrap();
+            let mut got = Vec::new();
+            let mut space = [0; 4_096];
+            loop {
+                let step = simulation.step();
+                match client.read(&mut space) {
+                    Ok(0) => break,
+                    Ok(n) => got.extend_from_slice(&space[..n]),
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "seed {seed}");
+                        assert_ne!(step, Step::Stalled, "seed {seed}: {} bytes", got.len());
+                    }
+                }
+                if resets_after.is_some_and(|after| got.len() > after) {
+                    break;
+                }
+            }
+            let expected = match resets_after {
+                None => {
+                    assert!(got == bytes(300_000)[1_000..], "seed {seed}");
+                    Ok(299_000)
+                }
+                Some(_) => {
+                    client.reset();
+                    Err(io::ErrorKind::ConnectionReset)
+                }
+            };
+            while simulation.step() != Step::Stalled {}
+            assert_eq!(outcome.recv().unwrap(), expected, "seed {seed}");
+        }
+        assert_eq!(simulation.disk().open_count(), 0, "seed {seed}");
+        simulation.poster().stop();
+        while simulation.step() != Step::Ended {}
+        simulation.end().unwrap();
     }
 }

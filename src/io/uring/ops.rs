@@ -59,7 +59,7 @@ impl Uring {
         self.start(token, fd, State::Ready(side))
     }
 
-    pub(in crate::io) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: FileOp) -> Op {
+    pub(in crate::io) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: Box<FileOp>) -> Op {
         let fd = Fd::from_raw(file.as_raw_fd());
         self.start(token, fd, State::File { _file: file, op })
     }

@@ -458,7 +458,7 @@ impl Driver {
                 };
                 let result = res.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
                 // A color that nobody holds, of the core that is here: its home may be in an event.
-                let end = move |_cx: &mut crate::Cx| file.end(result, op);
+                let end = move |_cx: &mut crate::Cx| file.end(result, *op);
                 core.post_own(None, control(core.id), end);
                 return;
             }
@@ -666,7 +666,7 @@ impl Driver {
         &mut self,
         file: FileUnderWay,
         fd: Arc<OwnedFd>,
-        op: FileOp,
+        op: Box<FileOp>,
     ) -> Option<Op> {
         self.has_started = true;
         let entry = self.operations.vacant_entry();

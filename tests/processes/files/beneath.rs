@@ -1,6 +1,8 @@
 //! Paths that lead out of a directory.
 
 use super::{NEW, READ, create, done, in_task};
+use crate::common::child_passes;
+use crate::system::starting::refuse;
 use mely::fs::Dir;
 use mely::task::with_cx;
 use std::io::{self, ErrorKind};
@@ -61,6 +63,25 @@ fn a_path_does_not_leave_its_directory() {
         assert_eq!(std::fs::read(path.join("secret")).unwrap(), b"out");
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 2);
     });
+}
+
+/// Where old filters refuse the one call, each component is looked at.
+#[test]
+fn a_path_does_not_leave_where_openat2_is_refused() {
+    child_passes("files::beneath::child_where_openat2_is_refused", &[]);
+}
+
+#[test]
+#[ignore = "run in a process of its own"]
+fn child_where_openat2_is_refused() {
+    refuse(&[libc::SYS_openat2]);
+    let here = rustix::fs::CWD;
+    let (flags, mode) = (rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+    let resolve = rustix::fs::ResolveFlags::empty();
+    let refused = rustix::fs::openat2(here, ".", flags, mode, resolve);
+    assert_eq!(refused.err(), Some(rustix::io::Errno::PERM));
+    a_path_does_not_leave_its_directory();
+    a_directory_that_is_moved_is_the_same();
 }
 
 /// A directory is what was opened, whatever is at its path by now.

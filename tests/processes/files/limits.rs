@@ -347,6 +347,43 @@ fn too_many_operations_are_refused() {
     }
 }
 
+/// The core that has started them computes: another one sees what has come of them.
+#[test]
+fn what_comes_while_a_core_computes_is_told() {
+    static LONG_ONE: Handler = Handler::new("long").time(Duration::from_millis(3));
+    let _bound = Bound::new("what_comes_while_a_core");
+    for backend in backends() {
+        let scratch = Scratch::all().pop().unwrap();
+        std::fs::write(scratch.0.join("file"), vec![7; super::LARGE]).unwrap();
+        let path = scratch.0.clone();
+        let run = cores(2)
+            .backend(backend)
+            .build()
+            .unwrap()
+            .run_until(move |cx, finish| {
+                cx.spawn(HERE, async move {
+                    let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+                    let file = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
+                    let (tell, told) = channel();
+                    let busy = move |cx: &mut Cx| {
+                        let read = move |_: &mut Cx, read: Result<io::Result<Vec<u8>>, _>| {
+                            tell.send(read.unwrap().unwrap().len()).unwrap();
+                        };
+                        let read = TOLD.on_value(Color::from(55), read);
+                        file.read_at(cx, 0, super::LARGE).then(cx, read);
+                        // It computes, as far as anybody can see.
+                        let len = told
+                            .recv_timeout(LONG)
+                            .expect("another core has seen to it");
+                        finish.finish(len);
+                    };
+                    with_cx(|cx| LONG_ONE.on(Color::from(99), busy).post(cx));
+                });
+            });
+        assert_eq!(run.unwrap(), super::LARGE);
+    }
+}
+
 #[test]
 fn failures_leave_no_descriptors() {
     for backend in backends() {
