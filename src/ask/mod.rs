@@ -49,7 +49,7 @@ impl<T: Send + 'static> Asked<T> {
         (asked, cell)
     }
 
-    /// Whether the handle has canceled it. It is settled all the same.
+    /// Whether the handle has asked for a cancel.
     pub(crate) fn is_canceled(&self) -> bool {
         let canceled = self.cell.as_ref().and_then(|cell| cell.canceled());
         canceled.is_some()

@@ -1,20 +1,21 @@
 //! Paths that never leave a directory.
 //!
 //! The kernel resolves a path beneath a directory in one call, `openat2` with `RESOLVE_BENEATH`
-//! (Linux 5.6): it refuses `..` above the directory, absolute paths and absolute links, also when
-//! another process renames or replaces a part meanwhile. Where that call is refused, as old seccomp
-//! filters do, the path is resolved here, one component after the other.
+//! (Linux 5.6). It refuses `..` above the directory, absolute paths and absolute links, also if
+//! another process renames or replaces a part meanwhile. If a seccomp filter refuses that call, the
+//! path is resolved here, one component after the other.
 //!
-//! **Step by step.** Each component is opened by `O_PATH` and `O_NOFOLLOW` relative to the
-//! descriptor of the one before, so nothing that is replaced meanwhile is followed. The descriptors
-//! of all directories that lead here are kept: `..` goes back to the last of them, and never asks
-//! the kernel for a parent. A link is read through its own descriptor, and its components take its
-//! place. *Invariant:* each kept descriptor was reached from the directory by names alone. So a
-//! path leads at most to a directory that was beneath when its component was looked up; if it was
-//! moved out since, that is where it leads, as with an open descriptor.
+//! **Step by step.** Each component is opened with `O_PATH` and `O_NOFOLLOW`, relative to the
+//! descriptor of the component before. So a link that replaces a component meanwhile is not
+//! followed. The descriptors of all directories on the way are kept: `..` goes back to the last of
+//! them, and never asks the kernel for a parent. A link is read through its own descriptor, and its
+//! components take its place. Invariant: each kept descriptor was reached from the directory by
+//! names alone. So a path leads to a directory that was beneath when its component was looked up.
+//! If that directory is moved out afterwards, the path leads there, as an open descriptor does.
 //!
-//! What names something that need not exist (a rename, a link, a removal, a new directory) has its
-//! parent resolved so, and is then one name, which these calls do not follow.
+//! A rename, a link, a removal and a new directory take a name that need not exist. Of their path,
+//! the parent is resolved as above. The last component is one name, which these calls do not
+//! follow.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
@@ -30,14 +31,14 @@ const LINKS_MAX: usize = 40;
 /// How often the kernel is asked again if a directory was renamed while it resolved `..`.
 const RACES_MAX: usize = 128;
 
-/// Who resolves paths.
+/// The two ways to resolve a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolver {
     Kernel,
     Steps,
 }
 
-/// Of a directory: found without the right to read it.
+/// For a directory that need not be readable.
 const FOUND: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 impl Resolver {
@@ -46,7 +47,7 @@ impl Resolver {
         static REFUSES: OnceLock<bool> = OnceLock::new();
         let refuses = REFUSES.get_or_init(|| {
             let tried = Resolver::Kernel.open(CWD, Path::new("."), FOUND, Mode::empty());
-            // What a filter says varies.
+            // Filters answer with different errors.
             tried.is_err_and(|errno| matches!(errno, Errno::NOSYS | Errno::PERM | Errno::INVAL))
         });
         match refuses {
@@ -80,7 +81,8 @@ impl Resolver {
         }
     }
 
-    /// The parent of what `path` names, none for `dir` itself, and the name in it.
+    /// Returns the parent of the last component of `path`, `None` for `dir` itself, and that
+    /// component.
     pub(super) fn parent(
         self,
         dir: BorrowedFd<'_>,
@@ -95,8 +97,8 @@ impl Resolver {
     }
 }
 
-/// A path whose last component is a name, and that name. A path that ends otherwise (`..`, `.`, or
-/// none) names nothing that could be made or removed.
+/// Splits a path into its parent and its last component. A path that ends in `..` or `.`, or is
+/// empty, has no name to create or remove.
 pub(crate) fn split(path: &Path) -> Result<(Option<&Path>, &OsStr), Errno> {
     let mut components = path.components();
     match components.next_back() {
@@ -114,7 +116,7 @@ struct Walk<'a> {
     dir: BorrowedFd<'a>,
     /// The directories that lead here, without `dir`.
     way: Vec<OwnedFd>,
-    /// What is left of the path.
+    /// The components that are still to be resolved.
     left: VecDeque<OsString>,
     links: usize,
 }
@@ -134,7 +136,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// The components of a path, or of a link, come before what is left.
+    /// Puts the components of a path, or of a link, before the ones that are left.
     fn prepend(&mut self, path: &Path) -> Result<(), Errno> {
         let mut names = Vec::new();
         for component in path.components() {
@@ -164,10 +166,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on to the directory that the next component names.
+    /// Enters the directory that the next component names.
     fn step(&mut self, name: &OsStr) -> Result<(), Errno> {
         if name == ".." {
-            // Above the directory there is nothing.
+            // The way is empty in the directory itself: this leads out.
             return self.way.pop().map(drop).ok_or(Errno::XDEV);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -183,7 +185,7 @@ impl<'a> Walk<'a> {
     fn open(mut self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         loop {
             let Some(name) = self.left.pop_front() else {
-                // It ends at a directory: by `.`, `..`, or a link that ends so.
+                // The path ends in `.` or `..`, or in a link that does.
                 return openat(self.here(), ".", flags, mode);
             };
             if name == ".." || !self.left.is_empty() {
@@ -212,7 +214,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where a link leads.
+/// Returns the target of a link.
 fn target(dir: BorrowedFd<'_>, name: &OsStr) -> Result<PathBuf, Errno> {
     let target = readlinkat(dir, name, Vec::new())?;
     Ok(OsString::from_vec(target.into_bytes()).into())
@@ -225,7 +227,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A directory with a tree beneath, and something beside that must not be reached.
+    /// A directory with a tree in it, and a file beside it that must not be reached.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -319,7 +321,7 @@ mod tests {
                 let flags = OFlags::WRONLY | OFlags::CREATE | flags;
                 resolver.open(dir.as_fd(), Path::new(path), flags, mode)
             };
-            // Through a link to nothing, what it names is made; a new file is none that is there.
+            // A dangling link creates its target, unless the file has to be new.
             assert!(open("a/dangling", OFlags::empty()).is_ok(), "{resolver:?}");
             fs::remove_file(tree.0.join("in/a/made")).unwrap();
             let refused = |path, flags, errno| {

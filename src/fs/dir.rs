@@ -1,4 +1,4 @@
-//! Directories, and what is named in them.
+//! Directories, and operations on the names in them.
 
 use super::beneath::Resolver;
 use super::error::{failed, invalid, unresolved};
@@ -21,14 +21,14 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What one [`Dir::list`] takes of the kernel at most, in bytes: some thousand names.
+/// The largest answer that one [`Dir::list`] takes from the kernel, in bytes: some thousand names.
 const LIST_BYTES_MAX: usize = 32 << 10;
-/// The names of one list in a simulation.
+/// The names that one list returns in a simulation.
 const SIMULATED_LIST_MAX: usize = 64;
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
-/// Found without the right to read it: enough to be asked about.
+/// Enough for metadata: the file need not be readable.
 const FOUND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// A directory that is open.
@@ -38,24 +38,23 @@ struct Root {
     path: PathBuf,
 }
 
-/// How far a listing is.
+/// The position of a listing.
 enum Listing {
     AtStart,
-    /// A description of its own, which has the position.
+    /// An open file description of its own, which keeps the position.
     Kernel(OwnedFd),
-    /// In a simulation, after this name.
+    /// In a simulation: after this name.
     After(OsString),
 }
 
-/// A directory that is open, to open and to change what is in it. Clones are the same directory;
-/// each of them [lists](Self::list) for itself.
+/// An open directory: opens files in it, and creates, renames and removes names.
 ///
-/// Paths are relative to the directory, and never leave it, whatever other processes do meanwhile:
-/// a path that would, by `..`, because it is absolute, or through a symbolic link, is an error of
-/// the kind `PermissionDenied`. A path within may have `..` and links.
+/// Paths are relative to the directory and never leave it, whatever other processes do meanwhile. A
+/// path that leads out, by `..`, by a leading `/` or through a symbolic link, is an error of the
+/// kind `PermissionDenied`. `..` and links that stay in the directory are followed.
 ///
-/// Each operation is one call of the kernel, or a few, on a thread for blocking work. An error
-/// names the path.
+/// Each operation runs on a thread for blocking work, and its error names the path. Clones are the
+/// same directory; each clone has a [listing](Self::list) of its own.
 pub struct Dir {
     root: Arc<Root>,
     listing: Arc<Mutex<Listing>>,
@@ -74,8 +73,8 @@ impl DirEntry {
         &self.name
     }
 
-    /// Whether it is a regular file. On some file systems a listing does not tell: see
-    /// [`Dir::metadata`].
+    /// Whether it is a regular file. Some file systems do not tell the kind in a listing: then all
+    /// three are `false`, and [`Dir::metadata`] tells.
     pub fn is_file(&self) -> bool {
         self.kind == Kind::File
     }
@@ -91,13 +90,13 @@ impl DirEntry {
     }
 }
 
-/// The room on a file system, from [`Dir::space`].
+/// The size of a file system, and the free room on it; from [`Dir::space`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// All of it, in bytes.
+    /// The size, in bytes.
     pub total_bytes: u64,
-    /// What this process may still use, in bytes.
+    /// The free room for this process, in bytes.
     pub available_bytes: u64,
 }
 
@@ -109,12 +108,12 @@ impl Dir {
         }
     }
 
-    /// Opens a directory by a path of the process's: absolute, or relative to its working
-    /// directory. This is the one call that goes anywhere. In a simulation it opens a directory of
-    /// the simulated disk.
+    /// Opens a directory by an absolute path, or one relative to the working directory of the
+    /// process. This is the only operation that any path can be given to. In a simulation it opens
+    /// a directory of the [`SimDisk`](super::SimDisk).
     ///
     /// # Errors
-    /// With the path: as of open(2), also if it may not be read.
+    /// Those of open(2), also if the directory is not readable.
     pub fn open(cx: &mut Cx, path: impl AsRef<Path>) -> JoinHandle<io::Result<Dir>> {
         let path = path.as_ref().to_owned();
         match simulated_disk(cx) {
@@ -141,15 +140,16 @@ impl Dir {
         }
     }
 
-    /// The path that it was opened by. It may have another one by now.
+    /// Returns the path that the directory was opened by. It may have been renamed since.
     pub fn path(&self) -> &Path {
         &self.root.path
     }
 
-    /// Opens a file.
+    /// Opens a file. The open of a pipe waits for its other end, and keeps a thread meanwhile.
     ///
     /// # Errors
-    /// With the path: as of open(2); `InvalidInput` if nothing can be opened with these options.
+    /// Those of open(2); `InvalidInput` if the options contradict each other, or none of `read`,
+    /// `write` and `append` is set.
     pub fn open_file(
         &self,
         cx: &mut Cx,
@@ -191,7 +191,7 @@ impl Dir {
     /// Opens a directory.
     ///
     /// # Errors
-    /// With the path: as of open(2), also if it may not be read.
+    /// Those of open(2), also if the directory is not readable.
     pub fn open_dir(&self, cx: &mut Cx, path: impl AsRef<Path>) -> JoinHandle<io::Result<Dir>> {
         let relative = path.as_ref().to_owned();
         let opened = self.root.path.join(&relative);
@@ -211,10 +211,10 @@ impl Dir {
         )
     }
 
-    /// Returns what is known of a file or directory; of a symbolic link, that of what it leads to.
+    /// Returns the metadata of a file or directory. A symbolic link is followed.
     ///
     /// # Errors
-    /// With the path, as of stat(2).
+    /// Those of stat(2).
     pub fn metadata(
         &self,
         cx: &mut Cx,
@@ -236,11 +236,11 @@ impl Dir {
         )
     }
 
-    /// Gives `from` the name `to` in the directory `to_dir`, which may be this one. A file that is
-    /// there is replaced, at one moment: who opens it gets the one or the other.
+    /// Renames `from` to `to` in the directory `to_dir`, which may be this one. A file `to` is
+    /// replaced atomically: an open at the same time gets the old file or the new one.
     ///
     /// # Errors
-    /// With the path `from`: as of rename(2).
+    /// Those of rename(2), with the path `from`.
     pub fn rename(
         &self,
         cx: &mut Cx,
@@ -258,11 +258,11 @@ impl Dir {
         )
     }
 
-    /// Gives the file `from` another name, `to` in the directory `to_dir`, which may be this one.
-    /// A symbolic link is not followed.
+    /// Creates a second name for the file `from`: `to` in the directory `to_dir`, which may be this
+    /// one. A symbolic link is not followed.
     ///
     /// # Errors
-    /// With the path `from`: as of link(2).
+    /// Those of link(2), with the path `from`.
     pub fn hard_link(
         &self,
         cx: &mut Cx,
@@ -280,10 +280,10 @@ impl Dir {
         )
     }
 
-    /// Removes a file, or a symbolic link. It lives on for those that have it open.
+    /// Removes a file or a symbolic link. A [`File`] that has it open keeps it until it is dropped.
     ///
     /// # Errors
-    /// With the path: as of unlink(2).
+    /// Those of unlink(2).
     pub fn remove_file(&self, cx: &mut Cx, path: impl AsRef<Path>) -> JoinHandle<io::Result<()>> {
         self.one(
             cx,
@@ -293,10 +293,10 @@ impl Dir {
         )
     }
 
-    /// Makes a directory, which may be used as the process's umask says.
+    /// Creates a directory, with the permissions `0o777` less those of the process's umask.
     ///
     /// # Errors
-    /// With the path: as of mkdir(2), also if there is something of that name.
+    /// Those of mkdir(2), also if the name exists.
     pub fn create_dir(&self, cx: &mut Cx, path: impl AsRef<Path>) -> JoinHandle<io::Result<()>> {
         self.one(
             cx,
@@ -306,10 +306,10 @@ impl Dir {
         )
     }
 
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// With the path: as of rmdir(2).
+    /// Those of rmdir(2).
     pub fn remove_dir(&self, cx: &mut Cx, path: impl AsRef<Path>) -> JoinHandle<io::Result<()>> {
         self.one(
             cx,
@@ -319,15 +319,15 @@ impl Dir {
         )
     }
 
-    /// Returns the next names in this directory, without `.` and `..`, in an order of the file
-    /// system's: up to some thousand, and none at the end. The call after that begins anew. So it
-    /// is called until it returns none.
+    /// Returns the next entries of this directory, some thousand at most, without `.` and `..`. An
+    /// empty result is the end: call it until then. The next call begins a new listing.
     ///
-    /// Names that are made or removed during a listing may be in it or not; others are in it once.
-    /// The position is this value's: a clone begins at the start.
+    /// The file system decides the order. A name that is created or removed during the listing may
+    /// be missing or not; each other name is in it once. Each clone of a `Dir` has a position of
+    /// its own, which begins at the start.
     ///
     /// # Errors
-    /// With the path of the directory: as of getdents(2).
+    /// Those of getdents(2), with the path of the directory.
     pub fn list(&self, cx: &mut Cx) -> JoinHandle<io::Result<Vec<DirEntry>>> {
         let (its, simulated_its) = (Arc::clone(&self.listing), Arc::clone(&self.listing));
         self.call(
@@ -355,10 +355,10 @@ impl Dir {
         )
     }
 
-    /// Returns the room on the file system that the directory is on.
+    /// Returns the size of the file system that the directory is on, and the free room on it.
     ///
     /// # Errors
-    /// With the path of the directory: as of statvfs(2).
+    /// Those of statvfs(2), with the path of the directory.
     pub fn space(&self, cx: &mut Cx) -> JoinHandle<io::Result<Space>> {
         self.call(
             cx,
@@ -381,11 +381,11 @@ impl Dir {
         )
     }
 
-    /// Has the system write the names in this directory to the disk: those that were made, removed
-    /// or renamed before. Of what they name, see [`File::sync`].
+    /// Writes the names in this directory to the disk: names that were created, removed or renamed
+    /// before this call survive a loss of power. The files themselves take a [`File::sync`].
     ///
     /// # Errors
-    /// With the path of the directory: as of fsync(2).
+    /// Those of fsync(2), with the path of the directory.
     pub fn sync(&self, cx: &mut Cx) -> JoinHandle<io::Result<()>> {
         self.call(
             cx,
@@ -399,7 +399,7 @@ impl Dir {
         )
     }
 
-    /// Starts a call on what `path` names, for errors to name.
+    /// Starts a call; errors name `path`, or the directory if it is empty.
     fn call<T: Send + 'static>(
         &self,
         cx: &mut Cx,
@@ -431,7 +431,7 @@ impl Dir {
         }
     }
 
-    /// A change of one name.
+    /// Starts a call on one name.
     fn one(
         &self,
         cx: &mut Cx,
@@ -451,7 +451,7 @@ impl Dir {
         )
     }
 
-    /// A change of two names.
+    /// Starts a call on two names.
     fn two(
         &self,
         cx: &mut Cx,
@@ -488,7 +488,7 @@ impl Dir {
 /// A name in a directory.
 type Named<'a> = (BorrowedFd<'a>, &'a OsStr);
 
-/// What needs the path of a call on the kernel.
+/// Gives a call of the kernel a path of its own.
 fn with<T>(
     path: &Path,
     f: impl FnOnce(&Path, BorrowedFd<'_>, Resolver) -> Result<T, Errno> + Send + 'static,
@@ -512,7 +512,7 @@ fn simulated_dir() -> HowOpened {
     }
 }
 
-/// The next names, on a description of the listing's own: that of the handle has one position.
+/// Reads the next names. Not from `dir` itself, whose clones share one position.
 fn list(dir: BorrowedFd<'_>, listing: &mut Listing) -> Result<Vec<DirEntry>, Errno> {
     let fd = match std::mem::replace(listing, Listing::AtStart) {
         Listing::Kernel(fd) => fd,
@@ -523,7 +523,7 @@ fn list(dir: BorrowedFd<'_>, listing: &mut Listing) -> Result<Vec<DirEntry>, Err
         let mut names = Vec::new();
         let mut raw = RawDir::new(&fd, &mut space);
         let mut has_ended = true;
-        // One fill of the buffer: another one would be another call.
+        // The buffer is filled once: each fill is a call of the kernel.
         while let Some(entry) = raw.next() {
             has_ended = false;
             let entry = entry?;
@@ -541,7 +541,7 @@ fn list(dir: BorrowedFd<'_>, listing: &mut Listing) -> Result<Vec<DirEntry>, Err
         if has_ended {
             return Ok(names);
         }
-        // None is the end: the dots alone are not.
+        // An empty result would be the end, but there may be more behind `.` and `..`.
         if !names.is_empty() {
             *listing = Listing::Kernel(fd);
             return Ok(names);

@@ -5,11 +5,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What failed, and where. Its source is the error of the system.
+/// An error with the path of the operation. Its source is the error of the system.
 #[derive(Debug)]
 struct Named {
     path: PathBuf,
-    /// What else there is to say.
+    /// How far a write got.
     detail: Option<String>,
     error: io::Error,
 }
@@ -34,7 +34,7 @@ impl std::error::Error for Named {
     }
 }
 
-/// An error of the system's.
+/// Names the path of an error of the system.
 pub(super) fn failed(path: &Path, errno: Errno) -> io::Error {
     failed_with(path, errno, None)
 }
@@ -43,7 +43,7 @@ pub(super) fn failed_with(path: &Path, errno: Errno, detail: Option<String>) -> 
     named(path, errno.into(), detail)
 }
 
-/// An error of resolving a path beneath a directory.
+/// Names the path of an error that may say that the path leads out of its directory.
 pub(super) fn unresolved(path: &Path, errno: Errno) -> io::Error {
     match errno {
         Errno::XDEV => {

@@ -14,10 +14,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is open.
+/// An open file or directory.
 #[derive(Debug)]
 pub(super) enum Handle {
-    /// Shared with operations under way: it is not closed beneath the kernel.
+    /// Shared with the operations under way, so that it is not closed before they are over.
     Kernel(Arc<OwnedFd>),
     Simulated(SimHandle),
 }
@@ -26,7 +26,7 @@ pub(super) enum Handle {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) handle: Handle,
-    /// As it was opened by, for errors.
+    /// The path that it was opened by, for errors.
     pub(super) path: PathBuf,
     pub(super) can_read: bool,
     pub(super) can_write: bool,
@@ -41,7 +41,7 @@ impl Opened {
         }
     }
 
-    /// What an operation is told as.
+    /// Turns the outcome of an operation into its result.
     pub(super) fn came_to<T>(
         &self,
         result: Result<(), Errno>,
@@ -60,12 +60,14 @@ impl Opened {
     }
 }
 
-/// A file that is open, from [`Dir::open_file`](super::Dir::open_file). Clones are the same file.
-/// It is closed when the last clone is dropped and no operation is under way on it, on the thread
-/// where that happens.
+/// An open file, from [`Dir::open_file`](super::Dir::open_file). It has no position: each operation
+/// names its offset.
 ///
-/// Operations on one file may run at the same time, and end in any order. One that has to see
-/// another's effect is started when that has ended.
+/// Operations on one file may run at the same time, and end in any order. To read bytes that
+/// another operation writes, start the read when the result of the write has come.
+///
+/// Clones are the same file. It is closed once the last clone is dropped and the last operation is
+/// over, by the thread that drops it last.
 #[derive(Clone)]
 pub struct File {
     open: Arc<Opened>,
@@ -81,19 +83,20 @@ impl File {
         }
     }
 
-    /// The path that it was opened by, beneath that of its directory. It may have another one by
-    /// now.
+    /// Returns the path that the file was opened by: that of its [`Dir`](super::Dir), and the path
+    /// in it. The file may have been renamed since.
     pub fn path(&self) -> &Path {
         &self.open.path
     }
 
-    /// Reads `len` bytes from `offset` on, or fewer if the file ends before: none at its end. It
-    /// takes as much memory as it has read, so `len` may be more than there is; a limit is the
-    /// caller's to choose.
+    /// Reads `len` bytes from `offset` on, or fewer if the file ends before; no bytes are the end
+    /// of the file. Memory grows with the bytes that are read, so a `len` beyond the end costs
+    /// nothing.
+    /// `usize::MAX` reads to the end, and then only the size of the file bounds the memory.
     ///
     /// # Errors
-    /// With the file's path: as of pread(2); `InvalidInput` if the file is not open to read, or
-    /// nothing can be at that offset.
+    /// Those of pread(2); `InvalidInput` if the file is not open to read, or `offset` is larger
+    /// than a file can be.
     pub fn read_at(&self, cx: &mut Cx, offset: u64, len: usize) -> JoinHandle<io::Result<Vec<u8>>> {
         if !self.open.can_read {
             return self.refuse(cx, "it is not open to read (`OpenOptions::read`)");
@@ -105,11 +108,11 @@ impl File {
         self.transfer(cx, FileOp::read(offset, len), FileOp::into_read)
     }
 
-    /// Writes all of `bytes`, from `offset` on. Other processes may see a part.
+    /// Writes all of `bytes`, from `offset` on. A read at the same time may see a part of them.
     ///
     /// # Errors
-    /// With the file's path: as of pwrite(2), and then how many of the bytes were written, the
-    /// first ones; `InvalidInput` if the file is open to append, or not to write.
+    /// Those of pwrite(2), with the number of bytes that were written before; `InvalidInput` if the
+    /// file is open to append, or not open to write.
     pub fn write_at(
         &self,
         cx: &mut Cx,
@@ -126,12 +129,12 @@ impl File {
     }
 
     /// Writes all of `bytes` at the end of a file that was opened with
-    /// [`append`](super::OpenOptions::append). Up to 64 KiB are together; larger ones are in pieces
-    /// of that, with perhaps others' in between. Appends that are under way at the same time come
-    /// in any order.
+    /// [`append`](super::OpenOptions::append). Appends that are under way at the same time come in
+    /// any order. Up to 64 KiB are written by one call of the system; between the pieces of a
+    /// larger append there may be bytes of others.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at); `InvalidInput` if the file is not open to append.
+    /// Those of [`write_at`](Self::write_at); `InvalidInput` if the file is not open to append.
     pub fn append(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> JoinHandle<io::Result<()>> {
         if !self.open.appends {
             return self.refuse(cx, "it is not open to append (`OpenOptions::append`)");
@@ -149,28 +152,29 @@ impl File {
         self.transfer(cx, FileOp::write(offset, bytes), drop)
     }
 
-    /// Has the system write to the disk all that was written to the file before: its bytes, and
-    /// all that is known of it. That its name is there too takes a [`Dir::sync`](super::Dir::sync).
+    /// Writes the file's bytes and metadata to the disk: all that was written before this call
+    /// survives a loss of power. The name of a new file takes a [`Dir::sync`](super::Dir::sync) as
+    /// well.
     ///
     /// # Errors
-    /// With the file's path, as of fsync(2). After an error, bytes may be lost that a later sync
-    /// says nothing of.
+    /// Those of fsync(2). After an error some bytes may be lost, though a later sync succeeds.
     pub fn sync(&self, cx: &mut Cx) -> JoinHandle<io::Result<()>> {
         self.transfer(cx, FileOp::Sync { data_only: false }, drop)
     }
 
-    /// As [`sync`](Self::sync), but of what is known of the file only its length: it takes less.
+    /// Writes the file's bytes to the disk, as [`sync`](Self::sync), but of its metadata only the
+    /// length. That may take less time.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// Those of [`sync`](Self::sync).
     pub fn sync_data(&self, cx: &mut Cx) -> JoinHandle<io::Result<()>> {
         self.transfer(cx, FileOp::Sync { data_only: true }, drop)
     }
 
-    /// Returns what is known of the file.
+    /// Returns the file's metadata.
     ///
     /// # Errors
-    /// With the file's path, as of fstat(2).
+    /// Those of fstat(2).
     pub fn metadata(&self, cx: &mut Cx) -> JoinHandle<io::Result<Metadata>> {
         self.call(
             cx,
@@ -179,10 +183,11 @@ impl File {
         )
     }
 
-    /// Makes the file `len` bytes long: what is beyond is lost, what is missing is zeros.
+    /// Sets the length of the file, in bytes. Bytes beyond are lost; a longer file is filled with
+    /// zeros.
     ///
     /// # Errors
-    /// With the file's path: as of ftruncate(2); `InvalidInput` if the file is not open to write.
+    /// Those of ftruncate(2); `InvalidInput` if the file is not open to write.
     pub fn truncate(&self, cx: &mut Cx, len: u64) -> JoinHandle<io::Result<()>> {
         if !self.open.can_write {
             return self.refuse(cx, "it is not open to write (`OpenOptions::write`)");
@@ -198,7 +203,7 @@ impl File {
         settled(cx, Err(invalid(&self.open.path, text)))
     }
 
-    /// A call that blocks for as long as the disk takes.
+    /// Starts a call that a ring does not have.
     fn call<T: Send + 'static>(
         &self,
         cx: &mut Cx,
@@ -275,7 +280,7 @@ impl<T: Send + 'static> FileJob for Transfer<T> {
             finish,
         } = *self;
         if canceled && result == Err(Errno::CANCELED) {
-            // The handle says that the operation is gone: so first what it had.
+            // Before the handle says that the operation is over: its bytes, and the file.
             drop((open, op));
             return asked.settle_without(JoinError::Canceled);
         }

@@ -1,8 +1,8 @@
 //! Files, for handlers and for tasks.
 //!
-//! Everything is opened from a [`Dir`], a directory that is open: a server opens its directories at
-//! the start, and no path that a client names leads out of them. Each operation returns a
-//! [`JoinHandle`]: a task awaits it, a handler gives it a callback ([`JoinHandle::then`]).
+//! A [`Dir`] is an open directory, and opens all else. A server opens its directories at the start;
+//! no path that a client names leads out of them. Each operation returns a [`JoinHandle`]: a task
+//! awaits it, a handler gives it a callback ([`JoinHandle::then`]).
 //!
 //! ```
 //! use mely::fs::{Dir, OpenOptions};
@@ -10,7 +10,7 @@
 //! use mely::{Color, Runtime};
 //! type Error = Box<dyn std::error::Error + Send + Sync>;
 //!
-//! /// Replaces a file: after a crash it has its old bytes, or its new ones.
+//! /// Replaces a file. After a loss of power it has its old bytes or the new ones.
 //! async fn replace(dir: &Dir, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
 //!     let new = format!("{name}.new");
 //!     let options = OpenOptions::new().write(true).create(true).truncate(true);
@@ -54,29 +54,30 @@
 //! [`Stream::send_file`](crate::net::Stream::send_file) sends a file to a connection.
 //!
 //! # Order
-//! Operations that are under way at the same time may end in any order. All that an operation has
-//! done is visible to one that is started when its result has come.
+//! Operations that are under way at the same time may end in any order. An operation that is
+//! started after the result of another has come sees its effect.
 //!
 //! # Dropping and canceling
-//! A dropped handle detaches: the operation goes on, and its value is dropped. A file or directory
-//! stays open as long as an operation on it is under way. The result says whether
-//! [`JoinHandle::cancel`] has won ([`JoinError::Canceled`](crate::task::JoinError::Canceled)). On a
-//! thread it wins if the operation has not begun; on a ring and in a simulation also between two of
-//! its calls, of which the first have had their effect then. For a deadline there is [`timeout`](crate::task::timeout), with
+//! Dropping the handle detaches the operation. A file or directory stays open while an operation on
+//! it is under way. The result says whether [`JoinHandle::cancel`] has won
+//! ([`JoinError::Canceled`](crate::task::JoinError::Canceled)). On a thread it wins if the
+//! operation has not begun. On a ring and in a simulation it also wins between two calls of the
+//! operation; the first calls have had their effect then. For a deadline, give
+//! [`timeout`](crate::task::timeout) the handle with
 //! [`cancel_on_drop`](JoinHandle::cancel_on_drop).
 //!
 //! # The end
-//! A stop waits for operations under way, as for all blocking work, and events of the drain may
-//! start more. Those that a ring still has at the stage close, after the limit of the stage drain,
-//! are canceled, with `ECANCELED` as their result.
+//! A stop waits for operations under way, as for blocking work, and events of the stage drain may
+//! start more. In the stage [close](crate::runtime::Stage::Close), operations that are still on a
+//! ring are canceled, with the error `ECANCELED`.
 //!
 //! # Errors
-//! Each names the path that the file or directory was opened by. The system's error is its source:
-//! `error.source()`, an [`io::Error`] with its number.
+//! Each error names the path of the file or directory, with the path that its [`Dir`] was opened
+//! by. Its `source()` is the system's [`io::Error`], with the error number.
 //!
 //! # Simulation
-//! In a simulation (`mely::sim`) files are on the [`SimDisk`] of the simulation, with faults that
-//! are set or drawn by the seed, and a time for each call.
+//! In a simulation (`mely::sim`) files are on a [`SimDisk`], in memory. A test sets faults and
+//! latency, or has the seed draw them.
 
 mod beneath;
 mod dir;
@@ -96,14 +97,14 @@ use crate::ask::{Asked, JoinHandle};
 use std::io;
 use std::path::Path;
 
-/// A handle whose result has come.
+/// Returns a handle with this result.
 fn settled<T: Send + 'static>(cx: &mut Cx, result: io::Result<T>) -> JoinHandle<io::Result<T>> {
     let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
     asked.settle(result);
     handle
 }
 
-/// Does `work` on a thread for blocking work; `path` is what a refusal names.
+/// Runs `work` on a thread for blocking work. If the pool refuses, the error names `path`.
 fn on_pool<T, W>(cx: &mut Cx, path: &Path, work: W) -> JoinHandle<io::Result<T>>
 where
     T: Send + 'static,

@@ -1,10 +1,16 @@
-//! How a file is opened, and what is known of one.
+//! Options of an open, and metadata.
 
 use crate::io::{HowOpened, NodeKind, NodeStat};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use std::time::{Duration, SystemTime};
 
-/// How a file is opened; see [`Dir::open_file`](super::Dir::open_file). Nothing is set at first.
+/// Options of [`Dir::open_file`](super::Dir::open_file). None is set at first.
+///
+/// ```
+/// use mely::fs::OpenOptions;
+/// const LOG: OpenOptions = OpenOptions::new().append(true).create(true).mode(0o640);
+/// # let _ = LOG;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
     read: bool,
@@ -23,8 +29,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options with which nothing can be done yet. What is created may be read and written by all
-    /// that the process's umask allows, as with std.
+    /// Returns options of which none is set; the mode of a new file is `0o666`, as with std.
     pub const fn new() -> OpenOptions {
         OpenOptions {
             read: false,
@@ -37,35 +42,35 @@ impl OpenOptions {
         }
     }
 
-    /// The file can be read.
+    /// Opens the file to read.
     #[must_use]
     pub const fn read(mut self, read: bool) -> OpenOptions {
         self.read = read;
         self
     }
 
-    /// The file can be written.
+    /// Opens the file to write.
     #[must_use]
     pub const fn write(mut self, write: bool) -> OpenOptions {
         self.write = write;
         self
     }
 
-    /// The file can be written at its end, and nowhere else.
+    /// Opens the file to write at its end, and nowhere else.
     #[must_use]
     pub const fn append(mut self, append: bool) -> OpenOptions {
         self.append = append;
         self
     }
 
-    /// A file that is there is emptied; needs [`write`](Self::write).
+    /// Empties a file that exists; needs [`write`](Self::write).
     #[must_use]
     pub const fn truncate(mut self, truncate: bool) -> OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// A file that is not there is created; needs [`write`](Self::write) or
+    /// Creates a file that does not exist; needs [`write`](Self::write) or
     /// [`append`](Self::append).
     #[must_use]
     pub const fn create(mut self, create: bool) -> OpenOptions {
@@ -73,7 +78,7 @@ impl OpenOptions {
         self
     }
 
-    /// The file is created, and it is an error if there is something of that name; needs
+    /// Creates the file, and fails if the name exists; needs
     /// [`write`](Self::write) or [`append`](Self::append).
     #[must_use]
     pub const fn create_new(mut self, create_new: bool) -> OpenOptions {
@@ -81,8 +86,8 @@ impl OpenOptions {
         self
     }
 
-    /// The permissions of a file that is created, less those of the process's umask; `0o666` at
-    /// first.
+    /// Sets the permissions of a file that is created, less those of the process's umask; `0o666`
+    /// by default.
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> OpenOptions {
         self.mode = mode;
@@ -101,7 +106,7 @@ impl OpenOptions {
         self.append
     }
 
-    /// Why nothing can be opened so.
+    /// Why no file can be opened with these options.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         let writes = self.write || self.append;
         if !self.read && !writes {
@@ -121,7 +126,7 @@ impl OpenOptions {
             (false, true) => OFlags::WRONLY,
             (_, false) => OFlags::RDONLY,
         };
-        // A terminal that is opened does not become the process's.
+        // A terminal that is opened does not become the controlling one of the process.
         flags |= OFlags::NOCTTY;
         flags.set(OFlags::APPEND, self.append);
         flags.set(OFlags::TRUNC, self.truncate);
@@ -133,7 +138,7 @@ impl OpenOptions {
     pub(super) fn created_mode(&self) -> Mode {
         match self.create || self.create_new {
             true => Mode::from_raw_mode(self.mode & 0o7777),
-            // The kernel refuses one where nothing is created.
+            // openat2 refuses a mode if it creates nothing.
             false => Mode::empty(),
         }
     }
@@ -150,13 +155,13 @@ impl OpenOptions {
     }
 }
 
-/// What a name or a descriptor stands for.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
     Dir,
     Link,
-    /// A pipe, a socket, a device; or it is not told.
+    /// A pipe, a socket or a device; or the file system does not tell.
     Other,
 }
 
@@ -181,7 +186,7 @@ impl From<NodeKind> for Kind {
     }
 }
 
-// Their types are the architecture's.
+// Their types depend on the architecture.
 #[allow(clippy::useless_conversion, reason = "not on each architecture")]
 fn links(stat: &Stat) -> u64 {
     stat.st_nlink.into()
@@ -192,7 +197,8 @@ fn modified_ns(stat: &Stat) -> u64 {
     stat.st_mtime_nsec as u64
 }
 
-/// What is known of a file or directory.
+/// Metadata of a file or directory, from [`File::metadata`](super::File::metadata) or
+/// [`Dir::metadata`](super::Dir::metadata).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     kind: Kind,
@@ -231,7 +237,7 @@ impl Metadata {
         }
     }
 
-    /// The length in bytes; of a directory whatever its file system says.
+    /// Returns the length in bytes. That of a directory depends on its file system.
     #[expect(clippy::len_without_is_empty, reason = "std's has none either")]
     pub fn len(&self) -> u64 {
         self.len
@@ -247,18 +253,18 @@ impl Metadata {
         self.kind == Kind::Dir
     }
 
-    /// The permissions, as chmod counts them.
+    /// Returns the permissions, as of chmod(2).
     pub fn mode(&self) -> u32 {
         self.mode
     }
 
-    /// How many names it has; 0 once it was removed.
+    /// Returns the number of hard links; 0 after the last was removed.
     pub fn links(&self) -> u64 {
         self.links
     }
 
-    /// When its bytes, or the names in it, were changed last. In a simulation, where no time of day
-    /// is, later changes have later times.
+    /// Returns the time of the last change of its bytes, or of the names in it. In a simulation it
+    /// is no time of day, but a later change has a later time.
     pub fn modified(&self) -> SystemTime {
         self.modified
     }

@@ -1,8 +1,7 @@
-//! A file on its way to a stream.
+//! Sending a file to a connection.
 //!
-//! Piece by piece: a read of the file, a write to the stream's queue, and when all that is queued
-//! has been sent, the next. So one piece of a file is in memory for a stream, however slow its peer
-//! is. Each step is an event of the stream's color.
+//! For each piece of the file: a read, a write to the stream's queue, and a wait until the queue is
+//! empty. So a slow peer keeps one piece in memory. Each step is an event of the stream's color.
 
 use super::file::File;
 use crate::ask::{Asked, JoinError, JoinHandle};
@@ -14,13 +13,13 @@ use crate::{Cx, Handler};
 use std::io;
 use std::ops::Range;
 
-/// A piece, in bytes.
+/// The size of a piece, in bytes.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// What the events of it run under.
+/// The handler of its events.
 static SEND_FILE: Handler = Handler::new("mely: send file");
 
-/// See the module text.
+/// A file that is being sent.
 struct Sending {
     /// Does not own the connection.
     stream: Stream,
@@ -32,17 +31,17 @@ struct Sending {
 }
 
 impl Stream {
-    /// Sends the bytes `range` of a file, or fewer if it ends before, behind what is queued.
-    /// Returns how many were given to the system. The connection stays open.
+    /// Sends the bytes `range` of a file behind the bytes that are queued, or fewer if the file
+    /// ends before. Returns the number of bytes that the kernel has taken. The connection stays
+    /// open.
     ///
-    /// The file is read in pieces of 64 KiB, on the ring or on a thread ([`fs`](crate::fs)); each
-    /// is written to the stream when all before it has left its queue. So a slow peer keeps one
-    /// piece in memory. (It is not sendfile(2), which blocks a thread on a slow disk.) Bytes that
-    /// are written to the stream meanwhile come between two pieces, and
-    /// [`Session::drained`](crate::net::Session::drained) is called as for all that is written.
+    /// The file is read in pieces of 64 KiB, as by [`File::read_at`], and each piece is written to
+    /// the stream once its queue is empty. So a slow peer keeps one piece in memory. (It does not
+    /// use sendfile(2), which blocks a thread on a slow disk.) Bytes that are written to the stream
+    /// meanwhile are sent between two pieces. [`Session::drained`](crate::net::Session::drained) is
+    /// called as after other writes.
     ///
-    /// [`JoinHandle::cancel`] ends it before its next piece; dropping the handle does not. What was
-    /// sent by then the peer has got.
+    /// [`JoinHandle::cancel`] ends it before its next piece. Dropping the handle does not end it.
     ///
     /// ```
     /// use mely::fs::{Dir, OpenOptions};
@@ -84,9 +83,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source; that of the
-    /// read, with the file's path; that of the connection, which then is over: `NotConnected` if it
-    /// is closed before all is queued.
+    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source; an error of
+    /// the read, with the file's path, after which the connection goes on; an error of the
+    /// connection; `NotConnected` if the connection is closed before all pieces are written.
     pub fn send_file(
         &self,
         cx: &mut Cx,
@@ -116,7 +115,7 @@ impl Sending {
         }
     }
 
-    /// Reads the next piece.
+    /// Reads the next piece, unless it was canceled.
     fn read(mut self, cx: &mut Cx) {
         if self.asked.as_ref().is_some_and(Asked::is_canceled) {
             if let Some(mut asked) = self.asked.take() {
@@ -140,7 +139,7 @@ impl Sending {
         read.then(cx, Callback::new(Some(&SEND_FILE), color, told));
     }
 
-    /// Sends a piece; none is the end of the file.
+    /// Writes a piece; an empty one is the end of the file.
     fn write(mut self, cx: &mut Cx, bytes: SendBuf) {
         let len = bytes.len() as u64;
         if len == 0 {
@@ -164,11 +163,11 @@ impl Sending {
         }
     }
 
-    /// Goes on when all that is queued has been sent.
+    /// Calls `then` once the queue is empty.
     fn wait(self, cx: &mut Cx, then: impl FnOnce(Sending, &mut Cx) + Send + 'static) {
         let stream = self.stream.borrowed();
         let mut this = self;
-        // If it is refused, or the connection is closed before, `this` is dropped, and says so.
+        // If it is refused, or the connection is closed before, the drop of `this` settles.
         let _ = stream.after_sent(cx, move |cx, sent| match sent {
             Ok(()) => then(this, cx),
             Err(error) => this.end(Err(error)),

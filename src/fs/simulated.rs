@@ -1,8 +1,8 @@
 //! Files in a simulation: each operation is a task on the simulated disk.
 //!
-//! A task, since a call may take virtual time: meanwhile other events run, on its core too. The
-//! disk itself has no clock, so nothing of this is an operation of the event source. A call takes
-//! effect at one moment, after its time, so it may be canceled before each.
+//! A call may take virtual time, in which other events of its core run: so it is a task that
+//! sleeps. The disk and the event source have no clock. A call takes effect at one moment, at the
+//! end of its time; an operation can be canceled before each of its calls.
 
 use super::error::unresolved;
 use super::file::Opened;
@@ -20,7 +20,7 @@ fn spawn<F>(cx: &mut Cx, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    // A color that nobody holds.
+    // No hold can delay a color of its own.
     let own = cx.unique_color();
     let color = own.color();
     spawn_own(&cx.poster(), color, async move {
@@ -29,7 +29,7 @@ where
     })
 }
 
-/// One call, with what the disk adds to it.
+/// One call, after the disk's latency, unless the disk makes it fail.
 async fn call<T>(
     disk: &SimDisk,
     call: SimCall,
@@ -44,7 +44,7 @@ async fn call<T>(
     f()
 }
 
-/// An operation of one call.
+/// Starts an operation of one call.
 pub(super) fn run<T, F>(
     cx: &mut Cx,
     path: PathBuf,
@@ -63,7 +63,7 @@ where
     })
 }
 
-/// Reads, writes or syncs a file, a call for each piece.
+/// Starts a read, write or sync, of one call for each piece.
 pub(super) fn transfer<T>(
     cx: &mut Cx,
     open: Arc<Opened>,

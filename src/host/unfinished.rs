@@ -176,8 +176,8 @@ pub enum Obstacle {
         /// The handler that will be told.
         handler: &'static str,
     },
-    /// A file is read, written or synced, by the ring of a core. On a thread for blocking work that
-    /// is blocking work.
+    /// A core's ring reads, writes or syncs a file. (A thread that does so is named as blocking
+    /// work.)
     #[non_exhaustive]
     File {
         /// The path that it was opened by.

@@ -194,12 +194,12 @@ impl EventSource {
         forward!(mut self, b => b.ready(token, fd, side))
     }
 
-    /// Whether [`file`](Self::file) can be called: a thread that may block does it otherwise.
+    /// Whether it has operations on files. If not, they take a thread that may block.
     pub(crate) fn has_files(&self) -> bool {
         matches!(self.which, Which::Uring(_))
     }
 
-    /// Reads, writes or syncs a file. `None` where there is nothing that could.
+    /// Reads, writes or syncs a file. `None` if it has no such operations.
     pub(crate) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: Box<FileOp>) -> Option<Op> {
         match &mut self.which {
             Which::Uring(ring) => Some(ring.file(token, file, op)),

@@ -70,11 +70,11 @@ pub(crate) enum Done {
     Connected(io::Result<()>),
     /// `ready`: there may be something to read, or room to write: until `WouldBlock`.
     Ready(io::Result<()>),
-    /// `file`: all of it is done, or why not. What the operation owns comes back either way.
+    /// `file`: all of it is done, or why not. The operation comes back either way.
     File {
         /// The outcome.
         res: io::Result<()>,
-        /// With what was read, and how much was written.
+        /// With the bytes that were read, and the number of those that were written.
         op: Box<FileOp>,
     },
 }
@@ -127,7 +127,7 @@ pub(super) enum Kind {
     Connect,
     Readable,
     Writable,
-    /// Of a file, which is not closed before the operation is over; there may be many at a time.
+    /// Of a file, which the operation keeps open; several may be under way.
     File,
 }
 

@@ -1,25 +1,25 @@
-//! Bytes between memory and a file: an operation that goes on by itself until it is over.
+//! Reading, writing and syncing a file, in pieces.
 //!
-//! A file is read and written in pieces. One call of the kernel moves one piece, or a part of it;
-//! the operation then names the next one. So short reads and writes are not seen above, and no
-//! call keeps a thread or a ring busy for longer than a piece takes.
+//! One call of the kernel moves one piece or a part of it; then the operation names the next piece.
+//! So short reads and writes are not seen above, and one call takes a thread or a ring only for as
+//! long as a piece takes.
 
 use super::SendBuf;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-/// What one call of the kernel moves at most, in bytes.
+/// The largest piece, in bytes.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// Reads, writes or syncs a file. It owns the bytes until it is over.
 #[derive(Debug)]
 pub(crate) enum FileOp {
     Read {
-        /// What was read, and behind it room for the next piece.
+        /// The bytes that were read, and behind them room for the next piece.
         bytes: Vec<u8>,
         read_bytes: usize,
         offset: u64,
-        /// What is still to be read, the piece included.
+        /// The bytes that are still to be read, the piece included.
         left_bytes: usize,
     },
     Write {
@@ -51,17 +51,17 @@ impl FileOp {
         }
     }
 
-    /// Writes all of `bytes`, from `offset` on; or to the end, where the file was opened so.
+    /// Writes all of `bytes` from `offset` on, or at the end of a file that is open to append.
     pub(crate) fn write(offset: u64, bytes: SendBuf) -> FileOp {
         FileOp::Write {
-            // No buffer to receive into waits for a disk.
+            // A buffer to receive into must not wait for a disk.
             bytes: bytes.into_lasting(),
             written_bytes: 0,
             offset,
         }
     }
 
-    /// What is to be done next.
+    /// Returns the next piece.
     pub(crate) fn piece(&mut self) -> Piece<'_> {
         match self {
             FileOp::Read {
@@ -70,7 +70,7 @@ impl FileOp {
                 offset,
                 left_bytes,
             } => {
-                // As much memory as was read, and not as was asked for: that may be all there is.
+                // Memory grows with the bytes that are read: `left_bytes` may be far more.
                 let piece = PIECE_BYTES_MAX.min(*left_bytes);
                 bytes.resize(*read_bytes + piece, 0);
                 Piece::Read(&mut bytes[*read_bytes..], *offset + *read_bytes as u64)
@@ -90,7 +90,7 @@ impl FileOp {
         }
     }
 
-    /// The piece has moved this many bytes. True: nothing is left to do.
+    /// Notes that the piece has moved this many bytes. True: the operation is over.
     pub(crate) fn moved(&mut self, moved_bytes: usize) -> Result<bool, Errno> {
         match self {
             FileOp::Read {
@@ -109,7 +109,7 @@ impl FileOp {
             } => {
                 *written_bytes += moved_bytes;
                 let is_over = *written_bytes == bytes.len();
-                // Nothing written of something is not said to happen; going on could last forever.
+                // A write of 0 bytes is not said to happen; going on could last forever.
                 match moved_bytes == 0 && !is_over {
                     true => Err(Errno::IO),
                     false => Ok(is_over),
@@ -119,7 +119,7 @@ impl FileOp {
         }
     }
 
-    /// What was read.
+    /// Returns the bytes that were read.
     pub(crate) fn into_read(self) -> Vec<u8> {
         match self {
             FileOp::Read {
@@ -134,7 +134,7 @@ impl FileOp {
         }
     }
 
-    /// How many bytes were written, of how many.
+    /// Returns the number of bytes that were written, and of all.
     pub(crate) fn written(&self) -> Option<(usize, usize)> {
         match self {
             FileOp::Write {
@@ -146,7 +146,7 @@ impl FileOp {
         }
     }
 
-    /// Does all of it, on a thread that may block.
+    /// Does all pieces, on a thread that may block.
     pub(crate) fn block(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         loop {
             let moved = match self.piece() {

@@ -33,9 +33,9 @@ pub(super) enum State {
     },
     Ready(Side),
     File {
-        /// Open until the kernel is done with the operation: its number is not another's meanwhile.
+        /// Keeps the descriptor open until the kernel is done, so that its number is not reused.
         _file: Arc<OwnedFd>,
-        /// In a box: sends, which are many more, are moved as what they take alone.
+        /// In a box, so that the states of sends, which are far more frequent, stay small.
         op: Box<FileOp>,
     },
 }

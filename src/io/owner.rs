@@ -19,7 +19,7 @@ impl Owner {
         matches!(self, Owner::Sim(_))
     }
 
-    /// The disk that goes with them, if it is not the system's.
+    /// The disk, in a simulation.
     pub(crate) fn disk(&self) -> Option<&SimDisk> {
         match self {
             Owner::Kernel => None,

@@ -1,11 +1,11 @@
 //! Operations on files, where the event source has them.
 //!
-//! An operation is under way on the ring of the core that started it, its *home*, and what it came
-//! to is an event of the core that finds it: of that core's control color, which nobody holds. The
-//! event settles the cell of the handle.
+//! An operation is under way on the ring of the core that started it, its *home*. The core that
+//! finds it completed, the home or a visitor, posts an event of its own control color, which no
+//! hold delays. The event settles the cell of the handle.
 //!
-//! The run does not end by itself while one is under way. A stop waits for it in its stages, as for
-//! blocking work; in the stage close those that are left are canceled, and told so.
+//! A run does not end by itself while an operation is under way. A stop waits for it, as for
+//! blocking work; in the stage close the operations that are left are canceled.
 
 use super::driver::{Driver, control};
 use crate::Cx;
@@ -21,23 +21,23 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// What an operation on a file was started for.
+/// The part of an operation that knows its result's type.
 pub(crate) trait FileJob: Send {
-    /// Of the file.
+    /// The path of the file.
     fn path(&self) -> &Path;
 
-    /// In an event. `canceled`: by its handle.
+    /// Settles the handle, in an event. `canceled`: the handle has asked for that.
     fn end(self: Box<Self>, result: Result<(), Errno>, op: FileOp, canceled: bool);
 }
 
-/// An operation under way, as its driver has it.
+/// An operation under way, in the driver's table.
 pub(super) struct FileUnderWay {
     pub(super) job: Box<dyn FileJob>,
     canceled: Arc<AtomicBool>,
 }
 
 impl FileUnderWay {
-    /// Tells what it came to; in an event.
+    /// Settles the handle, in an event.
     pub(super) fn end(self, result: Result<(), Errno>, op: FileOp) {
         let canceled = self.canceled.load(Ordering::Acquire);
         self.job.end(result, op, canceled);
@@ -52,7 +52,7 @@ impl std::fmt::Debug for FileUnderWay {
     }
 }
 
-/// What the handle has.
+/// The handle's part of an operation.
 struct OnRing<T> {
     cell: Arc<JoinCell<T>>,
     op: Op,
@@ -67,11 +67,11 @@ impl<T: Send> Joined<T> for OnRing<T> {
     }
 
     fn cancel(self: Arc<Self>) {
-        // Before the operation can be told to have ended so.
+        // Before the driver can end the operation for it.
         self.canceled.store(true, Ordering::Release);
         let op = self.op;
         let cancel = move |cx: &mut Cx| {
-            // The handle of an operation that is over has no effect.
+            // No effect on an operation that is over.
             Driver::with(cx.worker(), |driver, _| driver.cancel(op));
         };
         let home = control(self.home);
@@ -80,8 +80,8 @@ impl<T: Send> Joined<T> for OnRing<T> {
     }
 }
 
-/// Starts an operation, or gives it back where the event source has none of the kind. `cell` is
-/// settled by the job.
+/// Starts an operation, or gives it back if the event source has no such operations. `make` returns
+/// the job and the cell that the job settles.
 pub(crate) fn begin_on_ring<T: Send + 'static>(
     cx: &mut Cx,
     file: Arc<OwnedFd>,

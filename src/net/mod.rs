@@ -139,7 +139,7 @@ fn is_simulated(cx: &mut Cx) -> io::Result<bool> {
     with_driver(cx, |driver, _| driver.owner.is_simulated())
 }
 
-/// The disk of the simulation, in one.
+/// The simulated disk, in a simulation.
 pub(crate) fn simulated_disk(cx: &mut Cx) -> io::Result<Option<SimDisk>> {
     with_driver(cx, |driver, _| driver.owner.disk().cloned())
 }

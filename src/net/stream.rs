@@ -559,9 +559,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Calls `f` once, in the connection's color, when all that is queued has been sent, or with the
-    /// error that ended sending. Something is queued. `f` is dropped if the connection is closed
-    /// before.
+    /// Calls `f` once, in the connection's color, when all queued bytes have been sent, or with the
+    /// error that ended sending. Some bytes are queued. If the connection is closed before, `f` is
+    /// dropped.
     pub(crate) fn after_sent<F>(&self, cx: &mut Cx, f: F) -> Result<(), Reason>
     where
         F: FnOnce(&mut Cx, io::Result<()>) + Send + 'static,

@@ -317,7 +317,7 @@ impl Simulation {
         &self.net
     }
 
-    /// The disk, to write files and to inject faults; that of the [`network`](Self::network).
+    /// The disk, to write files and to inject faults. It belongs to the [`network`](Self::network).
     pub fn disk(&self) -> &SimDisk {
         self.net.disk()
     }

@@ -12,7 +12,7 @@ use super::net::Net;
 use crate::random::Random;
 use crate::sync::{Arc, Mutex};
 
-/// What the disk draws from is not what the network draws from.
+/// The disk draws from a sequence of its own, so that files do not change the network's choices.
 const DISK_SEED: u64 = 0x6d65_6c79_6469_736b;
 
 /// An in-memory network, shared by the simulated cores of one test. Clones are the same network.
@@ -43,7 +43,7 @@ pub enum SimCall {
     FileWrite,
     /// Syncing a file or directory.
     FileSync,
-    /// Any other call on a file or directory: renaming, removing, listing.
+    /// Any other call on a file or directory, such as renaming, removing or listing.
     FileChange,
 }
 
@@ -58,7 +58,6 @@ impl SimNet {
     pub fn new(seed: u64) -> SimNet {
         SimNet {
             net: Arc::new(Mutex::new(Net::new(seed))),
-            // Of its own, so that a program without files draws as before.
             disk: SimDisk::new(Random::new(seed ^ DISK_SEED)),
         }
     }
@@ -75,7 +74,7 @@ impl SimNet {
         self.with(|net| net.seed)
     }
 
-    /// The disk of the process that is simulated.
+    /// Returns the disk that simulations on this network have.
     pub fn disk(&self) -> &SimDisk {
         &self.disk
     }
@@ -95,7 +94,7 @@ impl SimNet {
     /// `errno` of the operating system; several queue up.
     ///
     /// # Panics
-    /// If there is no such number: they go from 1 to 4,095; or if the call is one of files.
+    /// If `errno` is not in 1 to 4,095, or `call` is a call of files.
     #[track_caller]
     pub fn fail_next(&self, call: SimCall, errno: i32) {
         assert!((1..=4_095).contains(&errno), "{errno} is no error number");

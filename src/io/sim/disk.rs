@@ -1,11 +1,11 @@
 //! The simulated disk: a file system in memory, with faults.
 //!
-//! Directories own the nodes that they name, and open handles own theirs: a file that is removed
-//! while it is open lives on, as on the kernel's file systems. No node knows its parent, and a
-//! directory is named once, so there is no ring of references.
+//! A directory owns the nodes that it names, and an open handle owns its node: a file that is
+//! removed while it is open exists until it is closed, as on the kernel's file systems. No node
+//! knows its parent, and a directory has one name, so there is no cycle of references.
 //!
-//! Each node has its content twice: as it is, and as it was when it was last synced. A crash goes
-//! back to that: of a file its bytes, of a directory its names.
+//! Each node has its content twice: as it is now, and as it was at its last sync. A crash restores
+//! the synced content: the bytes of a file, the names of a directory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -22,11 +22,11 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 /// As the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A file system in memory, shared by all cores of a simulation: [`fs`](crate::fs) goes by it
-/// there. Clones are the same file system. It is empty at first, and has no faults.
+/// A file system in memory, which [`fs`](crate::fs) uses in a simulation. Clones are the same file
+/// system. It is empty at first, and has no faults.
 ///
-/// It is part of a simulated network, so two simulations on one network have one disk: after a
-/// [`crash`](Self::crash), the second one finds what was synced.
+/// A disk belongs to a [`SimNet`](crate::net::SimNet). A second simulation on the same network
+/// finds the same disk, and after a [`crash`](Self::crash) the synced content.
 ///
 /// ```
 /// use mely::fs::{Dir, OpenOptions};
@@ -60,14 +60,14 @@ struct Disk {
     random: Random,
     root: Arc<Node>,
     faults: BTreeMap<SimCall, VecDeque<Errno>>,
-    /// One of so many calls fails; 0: none.
+    /// One of this many calls fails; 0: none.
     fault_odds: usize,
     move_bytes_max: usize,
     capacity_bytes: u64,
     latency: (Duration, Duration),
     open_count: usize,
     next_node: u64,
-    /// Changes so far, which stand for the time.
+    /// The number of changes so far, which stands for the time.
     changes: u64,
 }
 
@@ -80,7 +80,7 @@ struct Node {
 struct Body {
     content: Content,
     synced: Content,
-    /// How many names it has.
+    /// The number of its names.
     links: u64,
     changed: u64,
 }
@@ -92,7 +92,7 @@ enum Content {
     Link(PathBuf),
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     File,
@@ -100,18 +100,18 @@ pub(crate) enum NodeKind {
     Link,
 }
 
-/// What is known of a node.
+/// Metadata of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeStat {
     pub(crate) kind: NodeKind,
     pub(crate) len: u64,
     pub(crate) links: u64,
     pub(crate) mode: u32,
-    /// How many changes of the disk there had been.
+    /// The number of the disk's changes at the last change of this node.
     pub(crate) changed: u64,
 }
 
-/// How a node is opened.
+/// Options of an open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HowOpened {
     pub(crate) write: bool,
@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Goes back to what was synced, here and below.
+    /// Restores the synced content, of this node and those below.
     fn restore(&self) {
         let mut body = self.body();
         body.content = body.synced.clone();
@@ -197,10 +197,10 @@ impl Node {
     }
 }
 
-/// Where a path leads: what is there, if anything, and the directory and name to make it at.
+/// The end of a path: the node, if there is one, and its directory and name.
 struct Place {
     way: Vec<Arc<Node>>,
-    /// None: it ends at a directory that has no name here, as `.`.
+    /// `None` if the path ends in `.` or `..`.
     name: Option<OsString>,
     node: Option<Arc<Node>>,
 }
@@ -214,7 +214,7 @@ impl Place {
 impl Disk {
     fn node(&mut self, content: Content, mode: u32) -> Arc<Node> {
         self.next_node += 1;
-        // What is new is empty after a crash.
+        // Until its first sync it is empty after a crash.
         let synced = match &content {
             Content::File(_) => Content::File(Vec::new()),
             Content::Dir(_) => Content::Dir(BTreeMap::new()),
@@ -281,7 +281,7 @@ impl Disk {
         Ok(Place { way, name, node })
     }
 
-    /// What a path names, which need not be there.
+    /// Resolves a path that ends in a name, which need not exist.
     fn named(dir: &Arc<Node>, path: &Path) -> Result<(Place, OsString), Errno> {
         match path.components().next_back() {
             Some(Component::Normal(_)) => {}
@@ -326,7 +326,7 @@ impl Disk {
         let (source, old) = Disk::named(from.0, from.1)?;
         let (target, new) = Disk::named(to.0, to.1)?;
         let node = source.node.as_ref().ok_or(Errno::NOENT)?;
-        // The way begins at a handle, and this may be above that.
+        // Not by the way, which begins at a handle: the node may be above that.
         let is_within = |above: &Arc<Node>| {
             let mut nodes = vec![Arc::clone(above)];
             while let Some(node) = nodes.pop() {
@@ -386,7 +386,7 @@ impl Disk {
         }
     }
 
-    /// Makes room for a file that grows, or fails.
+    /// Fails if the disk has no room for this growth.
     fn admit(&self, grows_by: u64) -> Result<(), Errno> {
         let is_full = self.capacity_bytes != u64::MAX
             && self.root.bytes().saturating_add(grows_by) > self.capacity_bytes;
@@ -409,7 +409,7 @@ impl Disk {
     }
 }
 
-/// What may not be removed, or replaced: a directory that is none, or is not empty.
+/// Fails if a node cannot be removed or replaced, as a file or as a directory.
 fn check_removal(node: &Arc<Node>, is_dir: bool) -> Result<(), Errno> {
     match (&node.body().content, is_dir) {
         (Content::Dir(names), true) if names.is_empty() => Ok(()),
@@ -434,7 +434,7 @@ fn names(path: &Path) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// A path of the whole disk, as of its root.
+/// Turns an absolute path into one relative to the root.
 fn from_root(path: &Path) -> PathBuf {
     let path = path.strip_prefix("/").unwrap_or(path);
     match path.as_os_str().is_empty() {
@@ -474,11 +474,11 @@ impl SimDisk {
         f(&mut self.0.lock().expect("no call on the simulated disk panics"))
     }
 
-    /// Writes a whole file, as another process would: with the directories above it, synced, and
-    /// without faults.
+    /// Replaces the content of a file, or creates it with the directories above it. It is synced at
+    /// once, and no fault applies.
     ///
     /// # Errors
-    /// If a part of the path is no directory, or the path ends at one.
+    /// If a part of the path is not a directory, or the path is a directory.
     pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         let path = from_root(path.as_ref());
         self.create_dir(path.parent().unwrap_or(Path::new("")))?;
@@ -495,10 +495,11 @@ impl SimDisk {
         })
     }
 
-    /// Makes a directory, and those above it, as another process would.
+    /// Creates a directory and those above it, if they do not exist. They are synced at once, and
+    /// no fault applies.
     ///
     /// # Errors
-    /// If a part of the path is no directory.
+    /// If a part of the path is not a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
         let names = names(&from_root(path.as_ref()))?;
         self.with(|disk| {
@@ -525,10 +526,10 @@ impl SimDisk {
         })
     }
 
-    /// Makes a symbolic link at `path` that leads to `target`, as another process would.
+    /// Creates a symbolic link at `path` to `target`. It is synced at once, and no fault applies.
     ///
     /// # Errors
-    /// If there is something at `path`, or no directory for it.
+    /// If `path` exists, or its directory does not.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> std::io::Result<()> {
         self.with(|disk| {
             let (place, name) = Disk::named(&disk.root, &from_root(path.as_ref()))?;
@@ -546,10 +547,10 @@ impl SimDisk {
         })
     }
 
-    /// The bytes of a file, without faults.
+    /// Returns the content of a file. No fault applies.
     ///
     /// # Errors
-    /// If there is no such file.
+    /// If the file does not exist.
     pub fn read(&self, path: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
         self.with(|disk| {
             let place = Disk::resolve(&disk.root, &from_root(path.as_ref()), true)?;
@@ -562,7 +563,7 @@ impl SimDisk {
     /// queue up.
     ///
     /// # Panics
-    /// If there is no such number: they go from 1 to 4,095; or if the call is one of the network.
+    /// If `errno` is not in 1 to 4,095, or `call` is a call of the network.
     #[track_caller]
     pub fn fail_next(&self, call: SimCall, errno: i32) {
         assert!((1..=4_095).contains(&errno), "{errno} is no error number");
@@ -574,39 +575,38 @@ impl SimDisk {
         self.with(|disk| disk.faults.entry(call).or_default().push_back(errno));
     }
 
-    /// Makes one call of `odds` fail, as the seed draws them: with EIO, or if it writes also with
-    /// ENOSPC. 0, at first, is none.
+    /// Makes one of `odds` calls fail, on average, as the seed draws them: with EIO, and writes
+    /// also with ENOSPC. 0, the default, makes none fail.
     pub fn set_fault_odds(&self, odds: usize) {
         self.with(|disk| disk.fault_odds = odds);
     }
 
-    /// Moves a random number of at most `bytes` in each call: short reads and writes. At first
-    /// calls move what they can.
+    /// Moves a random number of at most `bytes` in each read and write, so that they are short. By
+    /// default they move all bytes that they can.
     pub fn set_move_bytes_max(&self, bytes: usize) {
         self.with(|disk| disk.move_bytes_max = bytes.max(1));
     }
 
-    /// How many bytes all files may have before a write fails with ENOSPC; no limit at first.
+    /// Limits the bytes of all files together. Writes beyond fail with ENOSPC. No limit by default.
     pub fn set_capacity_bytes(&self, bytes: u64) {
         self.with(|disk| disk.capacity_bytes = bytes);
     }
 
-    /// How long a call takes in virtual time: the seed draws a time from `min` to `max`. At first
-    /// it takes none.
+    /// Sets how long a call takes, in virtual time: the seed draws a time from `min` to `max`. By
+    /// default it takes none.
     pub fn set_latency(&self, min: Duration, max: Duration) {
         self.with(|disk| disk.latency = (min, max.max(min)));
     }
 
-    /// Files and directories that are open.
+    /// Returns the number of open files and directories.
     pub fn open_count(&self) -> usize {
         self.with(|disk| disk.open_count)
     }
 
-    /// Goes back to what was synced, as after a loss of power: of a file the bytes at its last
-    /// sync, of a directory the names at its own. What is open stays open.
+    /// Restores the synced content, as a loss of power may do: the bytes of each file at its last
+    /// sync, and the names of each directory at its own. Open files stay open.
     ///
-    /// A disk may keep more than that, and file systems do in an order of their own. A program
-    /// that counts on nothing else than this is right on each.
+    /// Real disks may keep more. A program that relies on synced content only is right on each.
     pub fn crash(&self) {
         self.with(|disk| {
             disk.root.restore();
@@ -619,7 +619,7 @@ impl SimDisk {
         SimHandle::new(self, node)
     }
 
-    /// How long the next call takes.
+    /// Draws the time of the next call.
     pub(crate) fn draw_latency(&self) -> Duration {
         self.with(|disk| {
             let (min, max) = disk.latency;
@@ -631,7 +631,7 @@ impl SimDisk {
         })
     }
 
-    /// Fails if this call is to.
+    /// Fails if a fault is set or drawn for this call.
     pub(crate) fn fault(&self, call: SimCall) -> Result<(), Errno> {
         self.with(|disk| disk.fault(call))
     }
@@ -650,7 +650,7 @@ impl fmt::Debug for SimDisk {
     }
 }
 
-/// A node that is open.
+/// An open node.
 pub(crate) struct SimHandle {
     disk: SimDisk,
     node: Arc<Node>,
@@ -790,7 +790,7 @@ impl SimHandle {
         })
     }
 
-    /// At most `most` names after `after`, in their order.
+    /// Returns at most `most` names after `after`, in order.
     pub(crate) fn list(
         &self,
         after: Option<&OsStr>,
@@ -808,7 +808,8 @@ impl SimHandle {
         })
     }
 
-    /// All bytes that there can be, and those that are not used; no limit is a large number.
+    /// Returns the capacity and the free room, in bytes; without a limit, the capacity is a large
+    /// number.
     pub(crate) fn space(&self) -> (u64, u64) {
         self.disk.with(|disk| {
             let all = disk.capacity_bytes.min(1 << 50);
@@ -816,7 +817,7 @@ impl SimHandle {
         })
     }
 
-    /// A number of the node's own.
+    /// The number of the node.
     pub(crate) fn number(&self) -> u64 {
         self.node.number
     }

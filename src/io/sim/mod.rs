@@ -2,7 +2,7 @@
 //!
 //! - `net.rs`: the network itself: listeners, streams, what each call on them does;
 //! - `client.rs`: the network as tests see it: faults to inject, clients to connect;
-//! - `disk.rs`: the files, which no operation is about: who simulates files has a clock;
+//! - `disk.rs`: the files, which no operation here is about, since their calls take time;
 //! - `ops.rs`: operations as the caller starts and ends them;
 //! - `poll.rs`: steps of operations, in an order that the seed decides;
 //! - here: the state.

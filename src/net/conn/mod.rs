@@ -68,7 +68,7 @@ pub(super) struct ColorHalf {
     on_drained: Option<OnDrained>,
     /// A callback for each of the home half's marks, in their order.
     pub(super) after_received: Vec<AfterReceived>,
-    /// Each is called once, when all that is queued has been sent or sending has failed.
+    /// Each is called once, when all queued bytes have been sent or sending has failed.
     pub(super) after_sent: Vec<AfterSent>,
     /// Called when all has been given to the application that had arrived when the runtime was
     /// asked to stop, if the connection is under way.

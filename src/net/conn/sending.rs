@@ -210,7 +210,7 @@ impl Conn {
         if shutdown && result.is_ok() {
             self.owner.shutdown(self.fd, How::Write);
         }
-        // A close has dropped them.
+        // None are left after a close, which drops them.
         for told in after_sent {
             told(cx, copy(&result));
         }

@@ -457,7 +457,7 @@ impl Driver {
                     unreachable!("matched above");
                 };
                 let result = res.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
-                // A color that nobody holds, of the core that is here: its home may be in an event.
+                // The control color of this core, which no hold delays: the home may be in an event.
                 let end = move |_cx: &mut crate::Cx| file.end(result, *op);
                 core.post_own(None, control(core.id), end);
                 return;
@@ -661,7 +661,7 @@ impl Driver {
         )
     }
 
-    /// Reads, writes or syncs a file. None: the event source has no such operations.
+    /// Starts an operation on a file. `None` if the event source has no such operations.
     pub(super) fn begin_file(
         &mut self,
         file: FileUnderWay,
