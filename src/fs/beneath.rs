@@ -242,7 +242,7 @@ mod tests {
         }
 
         fn dir(&self) -> OwnedFd {
-            openat(CWD, &self.0.join("in"), FOUND, Mode::empty()).unwrap()
+            openat(CWD, self.0.join("in"), FOUND, Mode::empty()).unwrap()
         }
     }
 

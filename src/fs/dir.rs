@@ -51,7 +51,8 @@ enum Listing {
 ///
 /// Paths are relative to the directory and never leave it, whatever other processes do meanwhile. A
 /// path that leads out, by `..`, by a leading `/` or through a symbolic link, is an error of the
-/// kind `PermissionDenied`. `..` and links that stay in the directory are followed.
+/// kind `PermissionDenied`. `..` and relative links that stay in the directory are followed; an
+/// absolute link is refused wherever it leads.
 ///
 /// Each operation runs on a thread for blocking work, and its error names the path. Clones are the
 /// same directory; each clone has a [listing](Self::list) of its own.

@@ -49,7 +49,8 @@
 //! So a slow disk delays no color. A read or write of more than 64 KiB is several calls of the
 //! system. [`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max) is how many
 //! operations may be on threads at a time; if their queue is full too
-//! ([`Cx::try_blocking`]), the operation fails, and its error names that setting.
+//! ([`Cx::try_blocking`]), the operation fails, and its error names that setting. A ring has no such
+//! limit.
 //!
 //! [`Stream::send_file`](crate::net::Stream::send_file) sends a file to a connection.
 //!

@@ -167,3 +167,64 @@ impl FileOp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(op: &mut FileOp) -> (usize, u64) {
+        match op.piece() {
+            Piece::Read(space, offset) => (space.len(), offset),
+            Piece::Write(bytes, offset) => (bytes.len(), offset),
+            Piece::Sync { .. } => (0, 0),
+        }
+    }
+
+    #[test]
+    fn pieces_follow_what_was_moved() {
+        let len = PIECE_BYTES_MAX + 10;
+        let ops = [
+            FileOp::read(100, len),
+            FileOp::write(100, vec![0; len].into()),
+        ];
+        for mut op in ops {
+            assert_eq!(piece(&mut op), (PIECE_BYTES_MAX, 100));
+            assert_eq!(op.moved(1), Ok(false));
+            assert_eq!(piece(&mut op), (PIECE_BYTES_MAX, 101));
+            assert_eq!(op.moved(PIECE_BYTES_MAX), Ok(false));
+            assert_eq!(piece(&mut op), (9, 101 + PIECE_BYTES_MAX as u64));
+            assert_eq!(op.moved(9), Ok(true));
+        }
+    }
+
+    #[test]
+    fn nothing_moved_is_the_end_of_a_read_and_an_error_of_a_write() {
+        let mut read = FileOp::read(0, 10);
+        assert_eq!(piece(&mut read), (10, 0));
+        assert_eq!(read.moved(4), Ok(false));
+        assert_eq!(read.moved(0), Ok(true));
+        assert_eq!(read.into_read().len(), 4);
+        let mut write = FileOp::write(0, "1234".into());
+        assert_eq!(write.moved(3), Ok(false));
+        assert_eq!(write.moved(0), Err(Errno::IO));
+        assert_eq!(write.written(), Some((3, 4)));
+        let mut nothing = FileOp::write(0, "".into());
+        assert_eq!(piece(&mut nothing), (0, 0));
+        assert_eq!(nothing.moved(0), Ok(true));
+    }
+
+    /// A read of all there is takes no more memory than that.
+    #[test]
+    fn memory_grows_with_what_is_read() {
+        let mut read = FileOp::read(0, usize::MAX);
+        for _ in 0..10 {
+            piece(&mut read);
+            assert_eq!(read.moved(PIECE_BYTES_MAX), Ok(false));
+        }
+        piece(&mut read);
+        let FileOp::Read { bytes, .. } = &read else {
+            unreachable!("it reads");
+        };
+        assert!(bytes.capacity() <= 22 * PIECE_BYTES_MAX);
+    }
+}

@@ -478,3 +478,26 @@ fn a_file_is_sent_through_short_calls() {
         simulation.end().unwrap();
     }
 }
+
+#[test]
+fn a_seed_repeats_its_faults_and_times() {
+    let run = |seed: u64| {
+        let set = |disk: &SimDisk| {
+            disk.set_fault_odds(5);
+            disk.set_latency(Duration::ZERO, Duration::from_millis(3));
+            disk.set_move_bytes_max(9_000);
+        };
+        let (failed, simulation) = in_simulation(seed, set, |dir| async move {
+            let mut failed = Vec::new();
+            for i in 0..20 {
+                let made = done!(|cx| dir.create_dir(cx, i.to_string()));
+                failed.push(made.is_err());
+            }
+            failed
+        });
+        (failed, simulation.fingerprint(), simulation.now())
+    };
+    let all: BTreeSet<_> = (0..10).map(run).collect();
+    assert_eq!(all.len(), 10);
+    assert!((0..10).map(run).all(|again| all.contains(&again)));
+}
