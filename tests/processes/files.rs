@@ -2,6 +2,7 @@
 
 mod beneath;
 mod limits;
+mod model;
 mod send;
 
 use crate::common::{Bound, backends, cores};

@@ -209,6 +209,14 @@ impl Place {
     fn parent(&self) -> &Arc<Node> {
         self.way.last().expect("the directory that it began at")
     }
+
+    /// Fails if no name can be created here: the directory was removed, and is open.
+    fn admits_names(&self) -> Result<(), Errno> {
+        match self.parent().body().links {
+            0 => Err(Errno::NOENT),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Disk {
@@ -274,7 +282,12 @@ impl Disk {
                 let name = Some(name);
                 return Ok(Place { way, name, node });
             }
-            way.extend(node);
+            match node {
+                Some(node) if node.kind() == NodeKind::Dir => way.push(node),
+                // Also before `..`.
+                Some(_) => return Err(Errno::NOTDIR),
+                None => return Err(Errno::NOENT),
+            }
         }
         let node = way.last().cloned();
         let name = None;
@@ -300,6 +313,7 @@ impl Disk {
         content: Content,
         mode: u32,
     ) -> Result<Arc<Node>, Errno> {
+        place.admits_names()?;
         let node = self.node(content, mode);
         self.changes += 1;
         let its = Arc::clone(&node);
@@ -326,11 +340,12 @@ impl Disk {
         let (source, old) = Disk::named(from.0, from.1)?;
         let (target, new) = Disk::named(to.0, to.1)?;
         let node = source.node.as_ref().ok_or(Errno::NOENT)?;
+        target.admits_names()?;
         // Not by the way, which begins at a handle: the node may be above that.
-        let is_within = |above: &Arc<Node>| {
+        let is_within = |below: &Arc<Node>, above: &Arc<Node>| {
             let mut nodes = vec![Arc::clone(above)];
             while let Some(node) = nodes.pop() {
-                if Arc::ptr_eq(&node, target.parent()) {
+                if Arc::ptr_eq(&node, below) {
                     return true;
                 }
                 if let Content::Dir(names) = &node.body().content {
@@ -339,8 +354,12 @@ impl Disk {
             }
             false
         };
-        if node.kind() == NodeKind::Dir && is_within(node) {
+        if node.kind() == NodeKind::Dir && is_within(target.parent(), node) {
             return Err(Errno::INVAL);
+        }
+        let replaced = target.node.as_ref();
+        if replaced.is_some_and(|replaced| is_within(source.parent(), replaced)) {
+            return Err(Errno::NOTEMPTY);
         }
         if let Some(there) = &target.node {
             if Arc::ptr_eq(there, node) {
@@ -365,9 +384,13 @@ impl Disk {
         let (target, name) = Disk::named(to.0, to.1)?;
         let node = source.node.as_ref().ok_or(Errno::NOENT)?;
         match (node.kind(), &target.node) {
-            (NodeKind::Dir, _) => return Err(Errno::PERM),
             (_, Some(_)) => return Err(Errno::EXIST),
-            (_, None) => {}
+            (kind, None) => {
+                target.admits_names()?;
+                if kind == NodeKind::Dir {
+                    return Err(Errno::PERM);
+                }
+            }
         }
         self.changes += 1;
         let its = Arc::clone(node);
@@ -728,10 +751,11 @@ impl SimHandle {
     /// Writes at `offset`; at the end if it is none.
     pub(crate) fn write(&self, new: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
         self.disk.with(|disk| {
-            let len = match new.len() {
-                0 => 0,
-                most => disk.portion(most),
-            };
+            // As on the kernel's file systems, it does not reach to `offset` then.
+            if new.is_empty() {
+                return Ok(0);
+            }
+            let len = disk.portion(new.len());
             let size = self.node.with_bytes(|bytes| bytes.len())?;
             let start = match offset {
                 None => size,
@@ -797,9 +821,14 @@ impl SimHandle {
         most: usize,
     ) -> Result<Vec<(OsString, NodeKind)>, Errno> {
         self.disk.with(|_| {
-            let Content::Dir(names) = &self.node.body().content else {
+            let body = self.node.body();
+            let Content::Dir(names) = &body.content else {
                 return Err(Errno::NOTDIR);
             };
+            // It was removed, and is open.
+            if body.links == 0 {
+                return Err(Errno::NOENT);
+            }
             let is_after = |name: &OsStr| after.is_none_or(|after| name > after);
             let names = names.iter().filter(|(name, _)| is_after(name)).take(most);
             Ok(names
