@@ -56,7 +56,7 @@ impl Resolver {
         }
     }
 
-    /// Opens what `path` leads to beneath `dir`; `EXDEV` if it leads out.
+    /// Opens `path` beneath `dir`; the error is `EXDEV` if the path leads out.
     pub(super) fn open(
         self,
         dir: BorrowedFd<'_>,
@@ -111,7 +111,7 @@ pub(crate) fn split(path: &Path) -> Result<(Option<&Path>, &OsStr), Errno> {
     }
 }
 
-/// A path on its way; see the module text.
+/// The state of a resolution, step by step.
 struct Walk<'a> {
     dir: BorrowedFd<'a>,
     /// The directories that lead here, without `dir`.

@@ -29,7 +29,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Returns options of which none is set; the mode of a new file is `0o666`, as with std.
+    /// Returns options with none set. A new file has the mode `0o666`, as with std.
     pub const fn new() -> OpenOptions {
         OpenOptions {
             read: false,

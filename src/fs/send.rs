@@ -83,9 +83,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source; an error of
-    /// the read, with the file's path, after which the connection goes on; an error of the
-    /// connection; `NotConnected` if the connection is closed before all pieces are written.
+    /// [`Reason`](crate::Reason) outside the connection's color, as the error's source. An error of
+    /// the read, with the file's path: then the connection stays open. An error of the connection;
+    /// `NotConnected` if it is closed before all pieces are written.
     pub fn send_file(
         &self,
         cx: &mut Cx,

@@ -142,10 +142,10 @@ impl Submission {
 
     /// Puts it into the ring's queue. False if that is full.
     pub(super) fn push(&self, ring: &mut IoUring) -> bool {
-        // SAFETY: what the entry points to (the bytes of a send or of a file, the address of a
-        // connect) is owned by the operation that `of` was given, at a stable address (`State`). Of
-        // a read the kernel writes to it, and nothing else reads or moves it: `FileOp::piece`, the
-        // one function that does, is called by `of` alone, when no entry of the operation is under
+        // SAFETY: the operation that `of` was given owns the memory that the entry points to (the
+        // bytes of a send or of a file, the address of a connect), at a stable address (`State`).
+        // Into the memory of a read the kernel writes. Nothing else reads or moves it meanwhile:
+        // `FileOp::piece` does, but `of` alone calls it, when no entry of the operation is under
         // way. The ring's table has
         // that operation until the terminal completion is reaped: only `Uring::finish` takes one
         // out, when the kernel's last entry is reaped or the operation is not armed. `Uring::drop`

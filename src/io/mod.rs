@@ -19,8 +19,8 @@
 //! an `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
 //! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
 //! when there is nothing yet that could complete.) Of each kind but `file`, at most one operation
-//! is under way per descriptor and backend; of sends at most one *in the process*, since two have no
-//! order. Both are the caller's duty, the first is asserted in debug builds.
+//! is under way per descriptor and backend. Of sends there is at most one *in the process*, since
+//! two have no order. Both are the caller's duty, the first is asserted in debug builds.
 //!
 //! **Completions.** Each carries the token given at the start. Every operation has exactly one
 //! *terminal* completion (`more == false`), and nothing comes after it.

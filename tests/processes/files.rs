@@ -226,7 +226,7 @@ fn names_are_changed() {
         assert_eq!(std::fs::read(path.join("old")).unwrap(), b"hello");
         done!(|cx| dir.remove_file(cx, "old")).unwrap();
         done!(|cx| dir.remove_file(cx, "a")).unwrap();
-        // It lives on for whoever has it open.
+        // A file that is open exists until it is closed.
         let known = done!(|cx| file.metadata(cx)).unwrap();
         assert!(known.is_file() && !known.is_dir());
         assert_eq!((known.links(), known.len()), (0, 5));
@@ -288,7 +288,7 @@ fn a_listing_comes_in_pieces() {
             let distinct: BTreeSet<_> = all.iter().map(DirEntry::name).collect();
             assert_eq!(distinct.len(), 2_002);
         }
-        // What is listed can be removed on the way.
+        // Entries can be removed during the listing.
         loop {
             let piece = done!(|cx| dir.list(cx)).unwrap();
             if piece.is_empty() {
@@ -354,7 +354,7 @@ fn an_error_names_the_path() {
             Some(libc::ENOSPC),
         );
         assert!(text.ends_with(", 0 of 5 bytes were written"), "{text}");
-        // What the file was not opened for.
+        // Operations that the file was not opened for.
         let read_only = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
         let append = OpenOptions::new().append(true);
         let append_only = done!(|cx| dir.open_file(cx, "file", append)).unwrap();

@@ -163,7 +163,7 @@ fn a_full_disk_says_how_much_it_took() {
     assert!(simulation.disk().read("/data/file").unwrap() == bytes(100_000));
 }
 
-/// Each call fails now and then. What is told as written is there.
+/// Each call fails now and then. A write that has succeeded is on the disk.
 #[test]
 fn faults_are_errors_and_lose_nothing_that_was_told() {
     let mut failed = 0;
@@ -224,20 +224,20 @@ fn a_slow_disk_takes_virtual_time_and_no_core() {
     assert!(simulation.now() >= 2 * SECOND);
 }
 
-/// What an operation is to be canceled at.
+/// The number of moments at which an operation is canceled.
 const STAGES: u64 = 12;
 
 type Outcome = Result<io::Result<()>, JoinError>;
 
-/// Starts an operation, cancels it after so long, and says what came of it.
+/// Cancels an operation after a time, and returns its outcome.
 async fn cancel_after(time: Duration, operation: JoinHandle<io::Result<()>>) -> Outcome {
     sleep(time).await;
     operation.cancel();
     operation.await
 }
 
-/// A write of four pieces, canceled before, between and after them, and a rename: what is there
-/// afterwards is what the outcome says, and nothing is left open.
+/// A write of four pieces and a rename, canceled before, between and after their calls: the disk
+/// agrees with the outcome, and nothing is left open.
 #[test]
 fn an_operation_that_is_canceled_leaves_nothing_behind() {
     let (mut canceled, mut done_at_all) = (0, 0);

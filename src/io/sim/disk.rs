@@ -1,10 +1,10 @@
 //! The simulated disk: a file system in memory, with faults.
 //!
-//! A directory owns the nodes that it names, and an open handle owns its node: a file that is
+//! A directory owns the nodes that it names, and an open handle owns its node. So a file that is
 //! removed while it is open exists until it is closed, as on the kernel's file systems. No node
 //! knows its parent, and a directory has one name, so there is no cycle of references.
 //!
-//! Each node has its content twice: as it is now, and as it was at its last sync. A crash restores
+//! Each node has its present content, and that of its last sync. A crash restores
 //! the synced content: the bytes of a file, the names of a directory.
 
 use std::collections::{BTreeMap, VecDeque};

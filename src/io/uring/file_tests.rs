@@ -23,7 +23,7 @@ fn waiting() -> (Arc<OwnedFd>, File) {
     (Arc::new(reads.into()), File::from(OwnedFd::from(writes)))
 }
 
-/// What it came to: the error, and the operation.
+/// The error of a completion, and its operation.
 fn came_to(completion: Completion) -> (Option<i32>, FileOp) {
     assert!(!completion.more);
     match completion.done {

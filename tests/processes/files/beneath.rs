@@ -84,7 +84,7 @@ fn child_where_openat2_is_refused() {
     a_directory_that_is_moved_is_the_same();
 }
 
-/// A directory is what was opened, whatever is at its path by now.
+/// An open directory stays the same one, though its path leads elsewhere by now.
 #[test]
 fn a_directory_that_is_moved_is_the_same() {
     in_task("a_directory_that_is_moved", |base, path| async move {

@@ -1,7 +1,7 @@
 //! Slow disks, cancels, stops and limits.
 
 use super::{HERE, NEW, READ, Scratch, create, done, in_task};
-use crate::common::{Bound, LONG, backends, child_passes, cores, open_descriptors};
+use crate::common::{Alive, Bound, LONG, Payload, backends, child_passes, cores, open_descriptors};
 use mely::fs::{Dir, File, OpenOptions};
 use mely::task::{JoinError, with_cx};
 use mely::{Color, Cx, Handler};
@@ -43,7 +43,7 @@ fn a_handler_is_called_back_in_its_color() {
     }
 }
 
-/// An open of a pipe that nobody writes to takes a thread of the pool, and no core.
+/// The open of a pipe without a writer takes a thread of the pool, and no core.
 #[test]
 fn a_slow_disk_delays_no_color() {
     in_task("a_slow_disk_delays", |dir, path| async move {
@@ -51,7 +51,7 @@ fn a_slow_disk_delays_no_color() {
         drop(pipe(&path));
         let pipe = path.join("pipe");
         let mut slow = with_cx(|cx| dir.open_file(cx, "pipe", READ));
-        // The same core, the same color, and files.
+        // Colors of its core, its own color, and files go on.
         for color in 0..50u64 {
             let asked = with_cx(|cx| cx.ask(Color::from(color), |cx| cx.color().value()));
             assert_eq!(asked.await, Ok(color));
@@ -92,7 +92,7 @@ fn a_dropped_handle_lets_the_operation_go_on() {
     }
 }
 
-/// What is under way at a stop is told, and events that are told start more.
+/// Operations under way at a stop end, and their events start more.
 #[test]
 fn a_stop_waits_for_operations() {
     let _bound = Bound::new("a_stop_waits_for_operations");
@@ -202,7 +202,7 @@ fn a_read_that_waits_in_a_ring_delays_nothing_and_is_canceled() {
             assert!(waits.try_recv().is_none());
             waits.cancel();
             assert_eq!(waits.await.err(), Some(JoinError::Canceled));
-            // What comes now is not for that one: and it goes on after a short read.
+            // The next read gets these bytes, and goes on after a short call.
             let read = with_cx(|cx| file.read_at(cx, 0, 5));
             std::io::Write::write_all(&mut end, b"12").unwrap();
             mely::task::sleep(Duration::from_millis(5)).await;
@@ -224,7 +224,7 @@ fn a_read_that_waits_in_a_ring_delays_nothing_and_is_canceled() {
     drop(run.unwrap());
 }
 
-/// A stop waits for the stage drain, and no longer; and says for what.
+/// A stop waits for the operation in the stage drain, and no longer, and names it.
 #[test]
 fn an_operation_of_a_ring_ends_with_the_stage_drain() {
     let _bound = Bound::new("an_operation_of_a_ring");
@@ -330,7 +330,7 @@ fn too_many_operations_are_refused() {
                     held.recv()
                 };
                 let busy = with_cx(|cx| cx.try_blocking(busy)).unwrap();
-                // The thread counts as busy with what it did before until it begins the next.
+                // A thread counts as busy with its last job until it begins the next.
                 begun.recv().unwrap();
                 let waits = with_cx(|cx| dir.metadata(cx, "tmp"));
                 let refused = done!(|cx| dir.metadata(cx, "no")).unwrap_err();
@@ -347,7 +347,7 @@ fn too_many_operations_are_refused() {
     }
 }
 
-/// The core that has started them computes: another one sees what has come of them.
+/// While the core that has started an operation computes, another core finds its result.
 #[test]
 fn what_comes_while_a_core_computes_is_told() {
     static LONG_ONE: Handler = Handler::new("long").time(Duration::from_millis(3));
@@ -371,7 +371,7 @@ fn what_comes_while_a_core_computes_is_told() {
                         };
                         let read = TOLD.on_value(Color::from(55), read);
                         file.read_at(cx, 0, super::LARGE).then(cx, read);
-                        // It computes, as far as anybody can see.
+                        // To the runtime, it computes.
                         let len = told
                             .recv_timeout(LONG)
                             .expect("another core has seen to it");
@@ -418,7 +418,7 @@ fn failures_leave_nothing_open() {
                 assert!(done!(|cx| dir.open_dir(cx, "file")).is_err());
                 // A listing that is left in the middle goes with its directory.
                 drop(done!(|cx| dir.clone().list(cx)));
-                // Nobody takes what was opened; or it is canceled, or is on its way at the drop.
+                // A dropped handle, a canceled open, and a file that is dropped during a read.
                 drop(with_cx(|cx| dir.open_file(cx, "file", READ)));
                 with_cx(|cx| dir.open_file(cx, "file", READ)).cancel();
                 let file = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
@@ -448,4 +448,69 @@ fn failures_leave_nothing_open() {
     });
     run.unwrap();
     assert_eq!(open_descriptors(), before);
+}
+
+/// Bytes that say whether they are alive.
+struct Counted(Vec<u8>, #[expect(dead_code, reason = "it counts")] Payload);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// However a write ends, its bytes are gone when its result has come; at the latest with the run.
+#[test]
+fn the_bytes_of_a_write_are_dropped() {
+    let _bound = Bound::new("the_bytes_of_a_write");
+    for backend in backends() {
+        let is_ring = matches!(backend, mely::net::Backend::IoUring);
+        let scratch = Scratch::all().pop().unwrap();
+        let path = scratch.0.clone();
+        let mut end = pipe(&path);
+        // Full: a write waits.
+        rustix::io::ioctl_fionbio(&end, true).unwrap();
+        while std::io::Write::write(&mut end, &[0; 4_096]).is_ok() {}
+        let alive = Alive::default();
+        let left = alive.clone();
+        let limit = Duration::from_millis(30);
+        let builder = cores(2).backend(backend).drain_deadline(limit);
+        let run = builder.build().unwrap().run(move |cx| {
+            cx.spawn(HERE, async move {
+                let bytes =
+                    || bytes::Bytes::from_owner(Counted(vec![1; super::LARGE], left.payload()));
+                let write = OpenOptions::new().write(true);
+                let dir = done!(|cx| Dir::open(cx, path)).unwrap();
+                let devices = done!(|cx| Dir::open(cx, "/dev")).unwrap();
+                let file = create(&dir, "file").await;
+                let full = done!(|cx| devices.open_file(cx, "full", write)).unwrap();
+                let only_read = done!(|cx| dir.open_file(cx, "file", READ)).unwrap();
+                done!(|cx| file.write_at(cx, 0, bytes())).unwrap();
+                assert_eq!(left.count(), 0);
+                done!(|cx| full.write_at(cx, 0, bytes())).unwrap_err();
+                assert_eq!(left.count(), 0);
+                done!(|cx| only_read.write_at(cx, 0, bytes())).unwrap_err();
+                assert_eq!(left.count(), 0);
+                // A thread could not be had back.
+                if is_ring {
+                    let both = write.read(true);
+                    let waits = done!(|cx| dir.open_file(cx, "pipe", both)).unwrap();
+                    let canceled = with_cx(|cx| waits.write_at(cx, 0, bytes()));
+                    canceled.cancel();
+                    assert_eq!(canceled.await.err(), Some(JoinError::Canceled));
+                    assert_eq!(left.count(), 0);
+                    drop(with_cx(|cx| waits.write_at(cx, 0, bytes())));
+                }
+                with_cx(|cx| cx.stop());
+                // To be cut short.
+                std::future::pending::<()>().await;
+            });
+        });
+        assert!(
+            matches!(run, Err(mely::RunError::Deadline { .. })),
+            "{run:?}"
+        );
+        assert_eq!(alive.count(), 0);
+        drop(end);
+    }
 }

@@ -66,7 +66,7 @@ async fn listed(dir: &Dir) -> io::Result<Vec<(String, bool)>> {
     }
 }
 
-/// Operations that a seed decides, and what came of each.
+/// Runs operations that a seed decides, and notes their results.
 async fn transcript(dir: Dir, seed: u64) -> Vec<String> {
     let mut numbers = Numbers(seed);
     let mut notes = Vec::new();
@@ -92,7 +92,7 @@ async fn transcript(dir: Dir, seed: u64) -> Vec<String> {
                     .create_new(n.below(4) == 0);
                 let opened = done!(|cx| here.open_file(cx, from, options));
                 let note = noted(opened.as_ref().map(|_| ()).map_err(again));
-                // Reads of a directory are not what is compared.
+                // Reads of a directory differ, and are left out.
                 if let Ok(file) = opened
                     && done!(|cx| file.metadata(cx)).unwrap().is_file()
                 {
