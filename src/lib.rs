@@ -58,6 +58,7 @@
 //! | [`state`] | bounded colors, weak handles, unique colors, several states at once |
 //! | [`task`] | futures: the context inside of them, time, joining |
 //! | [`net`] | addresses, connections, listeners, datagrams, timers, signals, framing |
+//! | [`fs`] | files and directories |
 //! | [`aio`] | connections for futures; with the feature `hyper`, for hyper 1 |
 //! | `dns` | with the feature `dns`: host names looked up by mely's own sockets |
 //! | [`runtime`] | settings, panics, the end of a run |
@@ -100,6 +101,8 @@ mod cx;
 #[cfg(all(feature = "dns", not(loom)))]
 pub mod dns;
 mod event;
+#[cfg(not(loom))]
+pub mod fs;
 mod gate;
 mod handler;
 mod hold;

@@ -71,6 +71,7 @@ impl std::error::Error for JoinError {}
 /// | [`Cx::ask`], [`Post::try_ask`](crate::Post::try_ask), [`Colored::ask`](crate::Colored::ask) | the value that the event returns |
 /// | [`Cx::spawn`], [`Hold::until`](crate::Hold::until) | the output of the future |
 /// | [`Cx::try_blocking`] | the value that the work returns |
+/// | operations on files (`mely::fs`), [`Stream::send_file`](crate::net::Stream::send_file) | as each says |
 /// | [`join_all`](crate::task::join_all) | the results of many handles |
 ///
 /// No color ever waits for a result: two colors may share a slot, and would wait for each other.
@@ -221,6 +222,7 @@ impl<T: Send + 'static> JoinHandle<T> {
     /// | event | not begun | its closure is dropped in its color, when its turn comes |
     /// | task | not over | its future is dropped in its color, at its next turn |
     /// | blocking work | not begun | its closure is dropped by this call |
+    /// | operation on a file | not over | see `mely::fs` |
     /// | of [`join_all`](crate::task::join_all) | | each of the handles is canceled |
     ///
     /// In any other state nothing changes: an event or work that has begun goes on to its end.

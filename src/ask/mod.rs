@@ -49,6 +49,12 @@ impl<T: Send + 'static> Asked<T> {
         (asked, cell)
     }
 
+    /// Whether the handle has asked for a cancel.
+    pub(crate) fn is_canceled(&self) -> bool {
+        let canceled = self.cell.as_ref().and_then(|cell| cell.canceled());
+        canceled.is_some()
+    }
+
     /// Settles the cell by a value, on any thread.
     pub(crate) fn settle(&mut self, value: T) {
         if let Some(cell) = self.cell.take() {

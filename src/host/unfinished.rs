@@ -47,6 +47,7 @@ use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// At most this many of a kind are named: a report is read by people.
@@ -175,6 +176,13 @@ pub enum Obstacle {
         /// The handler that will be told.
         handler: &'static str,
     },
+    /// A core's ring reads, writes or syncs a file. (A thread that does so is named as blocking
+    /// work.)
+    #[non_exhaustive]
+    File {
+        /// The path that it was opened by.
+        path: PathBuf,
+    },
 }
 
 impl Display for Obstacle {
@@ -249,6 +257,9 @@ impl Display for Obstacle {
                 f,
                 "child {id} has not ended (handler `{handler}` of color {color})"
             ),
+            Obstacle::File { path } => {
+                write!(f, "file {} is read, written or synced", path.display())
+            }
         }
     }
 }
@@ -283,6 +294,8 @@ impl Display for Unfinished {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let is_child = |named: &&Obstacle| matches!(named, Obstacle::Child { .. });
         let children = self.named.iter().filter(is_child).count() as u64;
+        let is_file = |named: &&Obstacle| matches!(named, Obstacle::File { .. });
+        let files = self.named.iter().filter(is_file).count() as u64;
         let counts = [
             (self.events, "event", "events"),
             (self.holds, "hold", "holds"),
@@ -296,6 +309,7 @@ impl Display for Unfinished {
             (self.timers, "timer", "timers"),
             (self.connections, "connection", "connections"),
             (children, "child", "children"),
+            (files, "operation on a file", "operations on files"),
         ];
         let counts = counts.iter().filter(|(count, ..)| *count > 0);
         let counts: Vec<_> = counts
@@ -336,6 +350,7 @@ impl Unfinished {
             |obstacle: &Obstacle| matches!(obstacle, Obstacle::Timer { .. }),
             |obstacle: &Obstacle| matches!(obstacle, Obstacle::Connection { .. }),
             |obstacle: &Obstacle| matches!(obstacle, Obstacle::Child { .. }),
+            |obstacle: &Obstacle| matches!(obstacle, Obstacle::File { .. }),
         ] {
             let named = self.named.iter().filter(|its| kind(its)).count();
             let more = under_way.named.iter().filter(|its| kind(its));

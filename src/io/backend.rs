@@ -12,8 +12,8 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Addr, Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner,
-    Report, SendBuf, Side, Token, socket,
+    Addr, Backend, Brings, Completion, Config, Doorbell, Fd, FileOp, ListenOptions, Lookout, Op,
+    Owner, Report, SendBuf, Side, Token, socket,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -201,6 +201,19 @@ impl EventSource {
     /// Tells when `fd` has become readable, or writable, until canceled or failed.
     pub(crate) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
         forward!(mut self, b => b.ready(token, fd, side))
+    }
+
+    /// Whether it has operations on files. If not, they take a thread that may block.
+    pub(crate) fn has_files(&self) -> bool {
+        matches!(self.which, Which::Uring(_))
+    }
+
+    /// Reads, writes or syncs a file. `None` if it has no such operations.
+    pub(crate) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: Box<FileOp>) -> Option<Op> {
+        match &mut self.which {
+            Which::Uring(ring) => Some(ring.file(token, file, op)),
+            Which::Epoll(_) | Which::Sim(_) => None,
+        }
     }
 
     /// Asks an operation to end.

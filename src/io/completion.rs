@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
-use super::{RecvBuf, SendBuf};
+use super::{FileOp, RecvBuf, SendBuf};
 
 /// Chosen by the caller, opaque to the backend, returned with every completion of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,13 @@ pub(crate) enum Done {
     Connected(io::Result<()>),
     /// `ready`: there may be something to read, or room to write: until `WouldBlock`.
     Ready(io::Result<()>),
+    /// `file`: all of it is done, or why not. The operation comes back either way.
+    File {
+        /// The outcome.
+        res: io::Result<()>,
+        /// With the bytes that were read, and the number of those that were written.
+        op: Box<FileOp>,
+    },
 }
 
 impl Done {
@@ -79,7 +86,10 @@ impl Done {
         match self {
             Done::Accepted(res) => res.as_ref().err(),
             Done::Received(res) => res.as_ref().err(),
-            Done::Sent { res, .. } | Done::Connected(res) | Done::Ready(res) => res.as_ref().err(),
+            Done::Sent { res, .. }
+            | Done::Connected(res)
+            | Done::Ready(res)
+            | Done::File { res, .. } => res.as_ref().err(),
         }
     }
 }
@@ -117,6 +127,8 @@ pub(super) enum Kind {
     Connect,
     Readable,
     Writable,
+    /// Of a file, which the operation keeps open; several may be under way.
+    File,
 }
 
 impl Kind {

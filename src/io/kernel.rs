@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
 use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram};
-use super::{Addr, Fd, Op, Operation, Side, State};
+use super::{Addr, Fd, Op, Operation, Piece, Side, State};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
 const SEND_FLAGS: i32 = (RecvFlags::WAITALL.bits() | SendFlags::NOSIGNAL.bits()) as i32;
@@ -158,10 +158,10 @@ pub(super) struct Submission(squeue::Entry);
 
 impl Submission {
     /// Hands the kernel the operation `op` of a ring's table, of which it may read what
-    /// [`State`] owns.
-    pub(super) fn of(op: Op, operation: &Operation) -> Submission {
+    /// [`State`] owns, and write where a file is read into.
+    pub(super) fn of(op: Op, operation: &mut Operation) -> Submission {
         let fd = types::Fd(operation.fd.raw());
-        let entry = match &operation.state {
+        let entry = match &mut operation.state {
             State::Accept => opcode::AcceptMulti::new(fd).flags(ACCEPT_FLAGS).build(),
             State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
             State::Ready(Side::Reader) => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
@@ -177,6 +177,26 @@ impl Submission {
             State::Connect { addr } => {
                 opcode::Connect::new(fd, addr.as_ptr().cast(), addr.addr_len()).build()
             }
+            // A piece is far shorter than a u32.
+            State::File { op, .. } => match op.piece() {
+                Piece::Read(space, offset) => {
+                    opcode::Read::new(fd, space.as_mut_ptr(), space.len() as u32)
+                        .offset(offset)
+                        .build()
+                }
+                Piece::Write(bytes, offset) => {
+                    opcode::Write::new(fd, bytes.as_ptr(), bytes.len() as u32)
+                        .offset(offset)
+                        .build()
+                }
+                Piece::Sync { data_only } => {
+                    let flags = match data_only {
+                        true => types::FsyncFlags::DATASYNC,
+                        false => types::FsyncFlags::empty(),
+                    };
+                    opcode::Fsync::new(fd).flags(flags).build()
+                }
+            },
         };
         Submission(entry.user_data(op.0))
     }
@@ -201,8 +221,11 @@ impl Submission {
 
     /// Puts it into the ring's queue. False if that is full.
     pub(super) fn push(&self, ring: &mut IoUring) -> bool {
-        // SAFETY: what the entry points to (the bytes of a send, the address of a connect) is owned
-        // by the operation that `of` was given, at a stable address (`State`). The ring's table has
+        // SAFETY: the operation that `of` was given owns the memory that the entry points to (the
+        // bytes of a send or of a file, the address of a connect), at a stable address (`State`).
+        // Into the memory of a read the kernel writes. Nothing else reads or moves it meanwhile:
+        // `FileOp::piece` does, but `of` alone calls it, when no entry of the operation is under
+        // way. The ring's table has
         // that operation until the terminal completion is reaped: only `Uring::finish` takes one
         // out, when the kernel's last entry is reaped or the operation is not armed. `Uring::drop`
         // sees to it at the end. The entries that `of` has not made point to nothing.

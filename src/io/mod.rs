@@ -15,11 +15,12 @@
 //! Its `Doorbell` and the `RecvBuf`s it handed out may be elsewhere, and they stay valid and
 //! harmless after it is gone. Descriptors are the process's: any core may send on any of them.
 //!
-//! **Operations.** `accept`, `recv`, `send`, `connect` and `ready` start one and name it by an `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
+//! **Operations.** `accept`, `recv`, `send`, `connect`, `ready` and `file` start one and name it by
+//! an `Op`. Starting cannot fail, and calls nothing back: what goes wrong, goes wrong in the
 //! completion, so that callers have one path for errors. (`connect` can fail at making the socket,
-//! when there is nothing yet that could complete.) A connection has at most one operation of each
-//! kind per descriptor and backend under way; for sends at most one *in the process*, since two
-//! have no order. Both are the caller's duty, the first is asserted in debug builds.
+//! when there is nothing yet that could complete.) Of each kind but `file`, at most one operation
+//! is under way per descriptor and backend. Of sends there is at most one *in the process*, since
+//! two have no order. Both are the caller's duty, the first is asserted in debug builds.
 //!
 //! **Completions.** Each carries the token given at the start. Every operation has exactly one
 //! *terminal* completion (`more == false`), and nothing comes after it.
@@ -33,6 +34,9 @@
 //! - `send`: one completion, when all bytes are with the kernel or none more will be. Short sends
 //!   are not seen. The buffer comes back in every case. A send of no bytes completes too.
 //! - `connect`: one completion. The descriptor stays the caller's to close also after an error.
+//! - `file`: one completion, when all is done: read up to the end of the file, written, synced.
+//!   Short reads and writes are not seen. There may be any number on a descriptor, which stays open
+//!   until the last is over. Only where `has_files`.
 //! - `ready`: a completion when there may be something to read (or room to write) and again when
 //!   there is more *after the caller has read until it would block*; several arrivals may be one
 //!   completion, and one may be spurious. For pipes, sockets, eventfds and the like, not for files.
@@ -92,6 +96,7 @@ mod config;
 mod datagram;
 mod doorbell;
 mod epoll;
+mod file;
 mod kernel;
 mod ledger;
 mod limits;
@@ -110,7 +115,7 @@ pub use self::buf::SendBuf;
 pub use self::config::{Backend, Report};
 pub use self::datagram::{DATAGRAM_BYTES_MAX, Datagram};
 pub use self::pool::RecvBuf;
-pub use self::sim::{SimCall, SimClient, SimNet};
+pub use self::sim::{SimCall, SimClient, SimDisk, SimNet};
 
 pub(crate) use self::addr::What;
 pub(crate) use self::backend::EventSource;
@@ -118,10 +123,12 @@ pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, T
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::datagram::Descriptor;
 pub(crate) use self::doorbell::Doorbell;
+pub(crate) use self::file::{FileOp, Piece};
 pub(crate) use self::limits::raise_open_file_limit;
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::owner::Owner;
 pub(crate) use self::signals::{Raises, Signals};
+pub(crate) use self::sim::{HowOpened, NodeKind, NodeStat, SimHandle};
 
 use self::completion::Kind;
 use self::ledger::Ledger;

@@ -1,11 +1,13 @@
 //! An operation under way, as all backends keep it in their tables.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
-use super::{Completion, Done, Fd, Kind, SendBuf, Side, Token};
+use super::{Completion, Done, Fd, FileOp, Kind, SendBuf, Side, Token};
+use crate::sync::Arc;
 
 /// What a backend remembers until the terminal completion.
 #[derive(Debug)]
@@ -16,14 +18,26 @@ pub(super) struct Operation {
 }
 
 /// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
-/// that do not change when the table grows: `SendBuf` keeps no bytes inline, the address is boxed.
+/// that do not change when the table grows: `SendBuf` keeps no bytes inline, what a file is read
+/// into is a `Vec` that is left alone meanwhile, the address is boxed.
 #[derive(Debug)]
 pub(super) enum State {
     Accept,
     Recv,
-    Send { buf: SendBuf, sent_bytes: usize },
-    Connect { addr: Box<SocketAddrAny> },
+    Send {
+        buf: SendBuf,
+        sent_bytes: usize,
+    },
+    Connect {
+        addr: Box<SocketAddrAny>,
+    },
     Ready(Side),
+    File {
+        /// Keeps the descriptor open until the kernel is done, so that its number is not reused.
+        _file: Arc<OwnedFd>,
+        /// In a box, so that the states of sends, which are far more frequent, stay small.
+        op: Box<FileOp>,
+    },
 }
 
 impl State {
@@ -45,6 +59,7 @@ impl State {
             State::Connect { .. } => Kind::Connect,
             State::Ready(Side::Reader) => Kind::Readable,
             State::Ready(Side::Writer) => Kind::Writable,
+            State::File { .. } => Kind::File,
         }
     }
 }
@@ -82,7 +97,7 @@ impl Operation {
         }
         let failure = match end {
             Terminal::Failed(errno) => errno,
-            // Only receives, sends and connects can end well.
+            // Accepts and watches never end well.
             Terminal::Ok | Terminal::Eof => Errno::INVAL,
         };
         let done = match self.state {
@@ -94,6 +109,10 @@ impl Operation {
                 res: plain(end, ()),
                 buf,
                 sent_bytes,
+            },
+            State::File { _file, op } => Done::File {
+                res: plain(end, ()),
+                op,
             },
         };
         Completion {

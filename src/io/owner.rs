@@ -1,6 +1,8 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
-use super::{Addr, Credentials, Descriptor, Endpoint, Fd, How, SimNet, What, datagram, socket};
+use super::{
+    Addr, Credentials, Descriptor, Endpoint, Fd, How, SimDisk, SimNet, What, datagram, socket,
+};
 use std::io;
 
 /// Whose descriptors the numbers of a backend are.
@@ -31,6 +33,14 @@ impl Owner {
             (Owner::Sim(_), What::Socket(_)) => return Err(super::no_descriptors()),
         };
         Ok(Descriptor::new(fd, self.clone()))
+    }
+
+    /// The disk, in a simulation.
+    pub(crate) fn disk(&self) -> Option<&SimDisk> {
+        match self {
+            Owner::Kernel => None,
+            Owner::Sim(net) => Some(net.disk()),
+        }
     }
 
     /// Closes a descriptor from anywhere. No operation is under way on it, and it is the caller's:

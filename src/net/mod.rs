@@ -76,6 +76,7 @@ mod conn;
 mod connect;
 mod datagram;
 mod driver;
+mod file;
 mod framing;
 mod listener;
 mod names;
@@ -107,9 +108,11 @@ pub use crate::io::{
 };
 
 pub(crate) use self::driver::Driver;
+pub(crate) use self::file::{FileJob, begin_on_ring};
 pub(crate) use self::registry::Registry;
 
 use crate::Cx;
+use crate::io::SimDisk;
 use crate::sched::core::Core;
 use std::io;
 
@@ -142,6 +145,11 @@ pub(crate) fn is_canceled(error: &io::Error) -> bool {
 /// Whether this is a simulation.
 fn is_simulated(cx: &mut Cx) -> io::Result<bool> {
     with_driver(cx, |driver, _| driver.owner.is_simulated())
+}
+
+/// The simulated disk, in a simulation.
+pub(crate) fn simulated_disk(cx: &mut Cx) -> io::Result<Option<SimDisk>> {
+    with_driver(cx, |driver, _| driver.owner.disk().cloned())
 }
 
 /// Whose descriptors this core deals in, unless the end has begun.

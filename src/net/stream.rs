@@ -566,6 +566,22 @@ impl Stream {
         Ok(())
     }
 
+    /// Calls `f` once, in the connection's color, when all queued bytes have been sent, or with the
+    /// error that ended sending. Some bytes are queued. If the connection is closed before, `f` is
+    /// dropped.
+    pub(crate) fn after_sent<F>(&self, cx: &mut Cx, f: F) -> Result<(), Reason>
+    where
+        F: FnOnce(&mut Cx, io::Result<()>) + Send + 'static,
+    {
+        let mut colored = self.conn.colored.borrow(cx)?;
+        if colored.phase != Phase::Open || colored.broken {
+            return Err(Reason::Closed);
+        }
+        debug_assert!(colored.queues(), "it would not be called");
+        colored.after_sent.push(Box::new(f));
+        Ok(())
+    }
+
     /// From now on `on_drained` is also called when a part of what is queued
     /// has been sent, and more is left.
     pub(super) fn tell_each_send(&self, cx: &Cx) -> Result<(), Reason> {
@@ -666,7 +682,7 @@ impl Stream {
     }
 
     /// The same connection, which this does not own.
-    pub(super) fn borrowed(&self) -> Stream {
+    pub(crate) fn borrowed(&self) -> Stream {
         Stream {
             conn: Arc::clone(&self.conn),
             owner: false,

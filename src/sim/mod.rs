@@ -104,6 +104,7 @@ pub use self::check::check;
 
 use self::world::VirtualCores;
 use crate::cx::has_host;
+use crate::fs::SimDisk;
 use crate::net::SimNet;
 use crate::runtime::builder::BuildError;
 use crate::runtime::{Finish, threads::Late, threads::verdict};
@@ -314,6 +315,11 @@ impl Simulation {
     /// The network, to connect clients and to inject faults.
     pub fn network(&self) -> &SimNet {
         &self.net
+    }
+
+    /// The disk, to write files and to inject faults. It belongs to the [`network`](Self::network).
+    pub fn disk(&self) -> &SimDisk {
+        self.net.disk()
     }
 
     /// The runtime's counters.

@@ -107,16 +107,15 @@ fn unboxed<F>(refused: Rejected<Box<F>>) -> Rejected<F> {
     Rejected::new(refused.reason, *refused.value)
 }
 
-/// Spawns a task that nobody waits for, also at the limit of queued events. Dropped at once if the
-/// run is over.
-#[cfg(feature = "hyper")]
-pub(crate) fn spawn_own<F>(poster: &Poster, color: Color, future: F)
+/// Spawns a task, also at the limit of queued events. Dropped at once if the run is over.
+#[cfg(not(loom))]
+pub(crate) fn spawn_own<F>(poster: &Poster, color: Color, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     let (task, first) = make(poster.clone(), None, color, None, Box::pin(future));
     drop(poster.post_own_until(Until::End, None, color, boxed_event(first)));
-    drop(task);
+    task
 }
 
 impl Cx {

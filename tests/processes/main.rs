@@ -5,6 +5,7 @@
 mod common;
 
 mod children;
+mod files;
 mod jobs;
 mod ready;
 mod record;

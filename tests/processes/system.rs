@@ -2,7 +2,7 @@
 //!
 //! Each idea is a pair: an ignored test that is run in a child, and the test that runs it.
 
-mod starting;
+pub(crate) mod starting;
 
 use crate::common::calls::Calls;
 use crate::common::wire::{ACCEPTING, any_port};

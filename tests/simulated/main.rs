@@ -5,6 +5,7 @@
 mod common;
 
 mod delays;
+mod files;
 mod planted;
 mod programs;
 mod seen;

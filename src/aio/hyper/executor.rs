@@ -33,7 +33,7 @@ where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        spawn_own(&self.poster, self.color, future);
+        drop(spawn_own(&self.poster, self.color, future));
     }
 }
 

@@ -159,6 +159,7 @@ impl Epoll {
                 });
                 self.await_edge(op, side)
             }
+            State::File { .. } => unreachable!("a file is always ready: it is not started here"),
         };
         self.ready.extend(last);
     }

@@ -7,15 +7,25 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 
 use super::super::{Addr, Datagram, Fd, How};
+use super::disk::SimDisk;
 use super::net::Net;
+use crate::random::Random;
 use crate::sync::{Arc, Mutex};
+
+/// The disk draws from a sequence of its own, so that files do not change the network's choices.
+const DISK_SEED: u64 = 0x6d65_6c79_6469_736b;
 
 /// An in-memory network, shared by the simulated cores of one test. Clones are the same network.
 #[derive(Clone)]
-pub struct SimNet(Arc<Mutex<Net>>);
+pub struct SimNet {
+    net: Arc<Mutex<Net>>,
+    disk: SimDisk,
+}
 
-/// A call that can be made to fail.
+/// A call that can be made to fail: of the network ([`SimNet::fail_next`]), or of files
+/// ([`SimDisk::fail_next`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SimCall {
     /// Taking a connection from a listener that has one.
     Accept,
@@ -25,17 +35,36 @@ pub enum SimCall {
     Send,
     /// Connecting.
     Connect,
+    /// Opening a file or directory.
+    FileOpen,
+    /// Reading a piece of a file.
+    FileRead,
+    /// Writing a piece of a file.
+    FileWrite,
+    /// Syncing a file or directory.
+    FileSync,
+    /// Any other call on a file or directory, such as renaming, removing or listing.
+    FileChange,
+}
+
+impl SimCall {
+    pub(super) fn is_of_files(self) -> bool {
+        self >= SimCall::FileOpen
+    }
 }
 
 impl SimNet {
     /// A network whose every choice follows from `seed`.
     pub fn new(seed: u64) -> SimNet {
-        SimNet(Arc::new(Mutex::new(Net::new(seed))))
+        SimNet {
+            net: Arc::new(Mutex::new(Net::new(seed))),
+            disk: SimDisk::new(Random::new(seed ^ DISK_SEED)),
+        }
     }
 
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Net) -> R) -> R {
         f(&mut self
-            .0
+            .net
             .lock()
             .expect("no call on the simulated network panics"))
     }
@@ -43,6 +72,11 @@ impl SimNet {
     /// The seed, for the message of a failed test.
     pub fn seed(&self) -> u64 {
         self.with(|net| net.seed)
+    }
+
+    /// Returns the disk that simulations on this network have.
+    pub fn disk(&self) -> &SimDisk {
+        &self.disk
     }
 
     /// How many unread bytes a stream holds before its sender is blocked; 64 KiB at first.
@@ -60,10 +94,14 @@ impl SimNet {
     /// `errno` of the operating system; several queue up.
     ///
     /// # Panics
-    /// If there is no such number: they go from 1 to 4,095.
+    /// If `errno` is not in 1 to 4,095, or `call` is a call of files.
     #[track_caller]
     pub fn fail_next(&self, call: SimCall, errno: i32) {
         assert!((1..=4_095).contains(&errno), "{errno} is no error number");
+        assert!(
+            !call.is_of_files(),
+            "{call:?} is a call of files: `SimDisk::fail_next`"
+        );
         self.with(|net| net.fail_next(call, Errno::from_raw_os_error(errno)));
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - `net.rs`: the network itself: listeners, streams, what each call on them does;
 //! - `client.rs`: the network as tests see it: faults to inject, clients to connect;
+//! - `disk.rs`: the files, which no operation here is about, since their calls take time;
 //! - `ops.rs`: operations as the caller starts and ends them;
 //! - `poll.rs`: steps of operations, in an order that the seed decides;
 //! - here: the state.
@@ -11,6 +12,7 @@
 //! once) is drawn from the seed; the rest, and so a whole run on one thread, is determined by it.
 
 mod client;
+mod disk;
 mod net;
 mod ops;
 mod poll;
@@ -19,6 +21,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 pub use self::client::{SimCall, SimClient, SimNet};
+pub use self::disk::SimDisk;
+pub(crate) use self::disk::{HowOpened, NodeKind, NodeStat, SimHandle};
 use super::{Completion, Config, Doorbell, Home, Ledger, Op, Operation, Slab, operation::Terminal};
 use crate::random::Random;
 

@@ -172,6 +172,7 @@ impl Sim {
                     .map(|()| PollStep::Over(Terminal::Ok)),
                 Err(_) => Err(Errno::INVAL),
             },
+            State::File { .. } => unreachable!("it is not started here, but on the disk"),
         };
         match res {
             Ok(step) => step,

@@ -145,7 +145,9 @@ impl World {
                 Done::Accepted(res) => assert_eq!(res.is_ok(), completion.more),
                 Done::Ready(res) => assert_eq!(res.is_ok(), completion.more),
                 Done::Received(Ok(buf)) => assert_eq!(!buf.is_empty(), completion.more),
-                Done::Received(Err(_)) | Done::Connected(_) => assert!(!completion.more),
+                Done::Received(Err(_)) | Done::Connected(_) | Done::File { .. } => {
+                    assert!(!completion.more);
+                }
                 Done::Sent {
                     res,
                     buf,

@@ -276,4 +276,6 @@ impl fmt::Debug for Uring {
 }
 
 #[cfg(all(test, not(loom)))]
+mod file_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

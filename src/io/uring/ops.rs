@@ -1,14 +1,16 @@
 //! Operations, and how they get into the queue of submissions.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, kernel::Submission,
-    operation::Terminal, socket,
+    Addr, Fd, FileOp, ListenOptions, Op, Operation, SendBuf, Side, State, Token,
+    kernel::Submission, operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
+use crate::sync::Arc;
 
 impl Uring {
     pub(in crate::io) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
@@ -47,6 +49,11 @@ impl Uring {
 
     pub(in crate::io) fn ready(&mut self, token: Token, fd: Fd, side: Side) -> Op {
         self.start(token, fd, State::Ready(side))
+    }
+
+    pub(in crate::io) fn file(&mut self, token: Token, file: Arc<OwnedFd>, op: Box<FileOp>) -> Op {
+        let fd = Fd::from_raw(file.as_raw_fd());
+        self.start(token, fd, State::File { _file: file, op })
     }
 
     pub(in crate::io) fn cancel(&mut self, op: Op) {

@@ -204,6 +204,17 @@ impl Uring {
             State::Connect { .. } => {
                 return self.finish(op, errno.map_or(Terminal::Ok, Terminal::Failed));
             }
+            State::File { op: file_op, .. } => {
+                if let Some(errno) = errno {
+                    return self.stop(op, errno, is_passing(errno));
+                }
+                return match file_op.moved(res as usize) {
+                    Ok(true) => self.finish(op, Terminal::Ok),
+                    // The next piece, unless it is to end.
+                    Ok(false) => self.stop(op, Errno::CANCELED, true),
+                    Err(errno) => self.stop(op, errno, false),
+                };
+            }
             State::Send { buf, sent_bytes } => {
                 if let Some(errno) = errno {
                     return self.stop(op, errno, is_passing(errno));

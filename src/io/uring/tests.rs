@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const IN: i32 = PollFlags::IN.bits() as i32;
 
 /// On a ring of each flavor.
-fn on_each(config: &Config, test: impl Fn(&mut Uring)) {
+pub(super) fn on_each(config: &Config, test: impl Fn(&mut Uring)) {
     for flavor in FLAVORS {
         let mut uring = Uring::new(flavor, config).unwrap();
         uring.poll(&mut Vec::new(), 1).unwrap();
@@ -31,14 +31,14 @@ fn small_buffers() -> Config {
     }
 }
 
-fn poll(uring: &mut Uring, limit: usize) -> Vec<Completion> {
+pub(super) fn poll(uring: &mut Uring, limit: usize) -> Vec<Completion> {
     let mut out = Vec::new();
     uring.poll(&mut out, limit).unwrap();
     out
 }
 
 /// The one completion that comes.
-fn next(uring: &mut Uring) -> Completion {
+pub(super) fn next(uring: &mut Uring) -> Completion {
     let start = Instant::now();
     loop {
         if let Some(completion) = poll(uring, 1).pop() {
@@ -76,7 +76,7 @@ fn reason(completion: Option<Completion>) -> Option<i32> {
     completion.done.error()?.raw_os_error()
 }
 
-fn is(errno: Errno) -> Option<i32> {
+pub(super) fn is(errno: Errno) -> Option<i32> {
     Some(errno.raw_os_error())
 }
 

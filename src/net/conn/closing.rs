@@ -59,6 +59,8 @@ impl Conn {
                 on_data: colored.on_data.take(),
                 on_drained: None,
                 after_received: std::mem::take(&mut colored.after_received),
+                // No write could follow.
+                after_sent: std::mem::take(&mut colored.after_sent),
                 on_arrived: colored.on_arrived.take(),
                 after_panic: colored.panicked,
             };

@@ -27,6 +27,7 @@ type Field<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
 
 pub(super) type OnData = OnResult<RecvBuf>;
 pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
+pub(super) type AfterSent = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>;
 pub(super) type OnDrained = OnResult<()>;
 
 impl ColorHalf {
@@ -46,6 +47,7 @@ impl ColorHalf {
             on_data: self.on_data.take(),
             on_drained: self.on_drained.take(),
             after_received: std::mem::take(&mut self.after_received),
+            after_sent: std::mem::take(&mut self.after_sent),
             on_arrived: self.on_arrived.take(),
             after_panic: self.panicked,
         }
@@ -58,6 +60,7 @@ pub(super) struct Callbacks {
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
     pub(super) after_received: Vec<AfterReceived>,
+    pub(super) after_sent: Vec<AfterSent>,
     pub(super) on_arrived: Option<AfterReceived>,
     /// The connection is over since the application has panicked.
     pub(super) after_panic: bool,
@@ -68,6 +71,9 @@ impl Callbacks {
         let after_panic = self.after_panic;
         drops.run(|| drop(LateDrop::new(self.on_data, after_panic)));
         drops.run(|| drop(LateDrop::new(self.on_drained, after_panic)));
+        for callback in self.after_sent {
+            drops.run(|| drop(LateDrop::new(callback, after_panic)));
+        }
         for callback in self.after_received.into_iter().chain(self.on_arrived) {
             drops.run(|| drop(LateDrop::new(callback, after_panic)));
         }

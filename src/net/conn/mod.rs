@@ -34,7 +34,7 @@ pub use self::receiving::AHEAD_BYTES_MAX;
 pub(super) use self::sending::Next;
 
 use self::idle::Idle;
-use self::lent::{AfterReceived, OnData, OnDrained};
+use self::lent::{AfterReceived, AfterSent, OnData, OnDrained};
 use super::confined::AtHome;
 use super::driver::{Driver, control};
 use crate::color::CoreId;
@@ -68,6 +68,8 @@ pub(super) struct ColorHalf {
     on_drained: Option<OnDrained>,
     /// A callback for each of the home half's marks, in their order.
     pub(super) after_received: Vec<AfterReceived>,
+    /// Each is called once, when all queued bytes have been sent or sending has failed.
+    pub(super) after_sent: Vec<AfterSent>,
     /// Called when all has been given to the application that had arrived when the runtime was
     /// asked to stop, if the connection is under way.
     pub(super) on_arrived: Option<AfterReceived>,
@@ -124,6 +126,7 @@ impl ColorHalf {
             on_data: None,
             on_drained: None,
             after_received: Vec::new(),
+            after_sent: Vec::new(),
             on_arrived: None,
             aborted: false,
             drained_handler: None,

@@ -7,7 +7,7 @@
 //! heard what became of it. Meanwhile, writes wait in the queue. An event says that all is sent
 //! only where somebody has asked for that.
 
-use super::lent::OnDrained;
+use super::lent::{AfterSent, OnDrained};
 use super::{ColorHalf, Conn, Phase};
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::source::AtEnd;
@@ -40,6 +40,7 @@ pub(in crate::net) struct Next {
 struct Drained {
     phase: Phase,
     shutdown: bool,
+    after_sent: Vec<AfterSent>,
     callback: Option<OnDrained>,
 }
 
@@ -202,11 +203,16 @@ impl Conn {
         let Drained {
             phase,
             shutdown,
+            after_sent,
             callback,
         } = drained;
         // What has failed does not end as if it were whole.
         if shutdown && result.is_ok() {
             self.owner.shutdown(self.fd, How::Write);
+        }
+        // None are left after a close, which drops them.
+        for told in after_sent {
+            told(cx, copy(&result));
         }
         if phase == Phase::Closing {
             let mut drops = InTurn::default();
@@ -220,6 +226,17 @@ impl Conn {
             // With nothing borrowed.
             drop(called);
         }
+    }
+}
+
+/// The same result once more.
+fn copy(result: &io::Result<()>) -> io::Result<()> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(error) => Err(match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => error.kind().into(),
+        }),
     }
 }
 
@@ -252,6 +269,7 @@ impl ColorHalf {
             phase: self.phase,
             // Left set, so that nothing can be written any more.
             shutdown: self.shutdown,
+            after_sent: std::mem::take(&mut self.after_sent),
             callback: self.on_drained.take(),
         }
     }

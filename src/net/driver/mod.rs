@@ -18,6 +18,7 @@
 use super::confined::Here;
 use super::conn::Conn;
 use super::connect::Connecting;
+use super::file::FileUnderWay;
 use super::listener::{Acceptor, Listening};
 use super::names::Dial;
 use super::registry::Registry;
@@ -31,8 +32,8 @@ use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
-    Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf, Side,
-    Token,
+    Brings, Completion, Config, Done, EventSource, Fd, FileOp, Lookout, Op, Owner, Report, SendBuf,
+    Side, Token,
 };
 use crate::sched::core::Core;
 use crate::shared::Shared;
@@ -41,9 +42,11 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::charge::uncharged;
 use crate::sync::lock::Guard;
 use crate::{Color, Handler};
+use rustix::io::Errno;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +93,10 @@ pub(super) enum Operation {
     },
     Watch {
         watching: Arc<Watching>,
+        op: Op,
+    },
+    File {
+        file: FileUnderWay,
         op: Op,
     },
 }
@@ -446,6 +453,16 @@ impl Driver {
                 connecting.connected(result.map(|()| fd), core.id, &self.owner, core);
                 return;
             }
+            (Operation::File { .. }, Done::File { res, op }) => {
+                let Operation::File { file, .. } = self.operations.remove(key) else {
+                    unreachable!("matched above");
+                };
+                let result = res.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                // The control color of this core, which no hold delays: the home may be in an event.
+                let end = move |_cx: &mut crate::Cx| file.end(result, *op);
+                core.post_own(None, control(core.id), end);
+                return;
+            }
             (operation, done) => unreachable!("{operation:?} came to {done:?}"),
         }
         if !more {
@@ -493,7 +510,7 @@ impl Driver {
             }
             Operation::Watch { watching, .. } => Watching::discard(watching, core),
             Operation::Send { conn, .. } => release(conn, core),
-            Operation::Connect { .. } => {}
+            Operation::Connect { .. } | Operation::File { .. } => {}
         }
     }
 
@@ -581,7 +598,7 @@ impl Driver {
                         self.backend.cancel(*op);
                     }
                 }
-                Operation::Recv { .. } | Operation::Send { .. } => {}
+                Operation::Recv { .. } | Operation::Send { .. } | Operation::File { .. } => {}
             }
         }
         for (_, acceptor) in std::mem::take(&mut self.resting) {
@@ -643,6 +660,20 @@ impl Driver {
             |b, t| b.ready(t, fd, side),
             |op| Operation::Watch { watching, op },
         )
+    }
+
+    /// Starts an operation on a file. `None` if the event source has no such operations.
+    pub(super) fn begin_file(
+        &mut self,
+        file: FileUnderWay,
+        fd: Arc<OwnedFd>,
+        op: Box<FileOp>,
+    ) -> Option<Op> {
+        self.has_started = true;
+        let entry = self.operations.vacant_entry();
+        let op = self.backend.file(Token(entry.key() as u64), fd, op)?;
+        entry.insert(Operation::File { file, op });
+        Some(op)
     }
 
     /// Returns the operation's key.
@@ -882,7 +913,7 @@ impl Source for Driver {
             }
             Stage::Close => {
                 for (_, operation) in &self.operations {
-                    if let Operation::Watch { op, .. } = operation {
+                    if let Operation::Watch { op, .. } | Operation::File { op, .. } = operation {
                         self.backend.cancel(*op);
                     }
                 }
@@ -950,6 +981,14 @@ impl Source for Driver {
                 _ => None,
             });
         named.extend(children.take(NAMED_MAX));
+        let files = self.operations.iter();
+        let files = files.filter_map(|(_, operation)| match operation {
+            Operation::File { file, .. } => Some(Obstacle::File {
+                path: file.job.path().to_owned(),
+            }),
+            _ => None,
+        });
+        named.extend(files.take(NAMED_MAX));
         named.extend(self.timers.latest(NAMED_MAX, now_ns));
         UnderWay {
             timers: self.timers.len() as u64,

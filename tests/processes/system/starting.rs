@@ -12,7 +12,7 @@ use std::io::{self};
 use std::sync::mpsc::channel;
 
 /// Refuses system calls to the whole process, from now on.
-fn refuse(calls: &[i64]) {
+pub(crate) fn refuse(calls: &[i64]) {
     let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
     let eperm = SeccompAction::Errno(rustix::io::Errno::PERM.raw_os_error() as u32);
     let arch = std::env::consts::ARCH.try_into().unwrap();
