@@ -84,6 +84,7 @@
 //! closes connections that nobody was told of, and frees. Completions not yet polled are lost,
 //! descriptors that callers know of stay open.
 
+mod alarm;
 mod backend;
 mod buf;
 mod completion;
@@ -108,6 +109,7 @@ pub use self::config::{Backend, Report};
 pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimNet};
 
+pub(crate) use self::alarm::Alarm;
 pub(crate) use self::backend::EventSource;
 pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};

@@ -83,7 +83,9 @@ mod registry;
 mod session;
 mod stream;
 mod timer;
+mod timers;
 mod watch;
+mod when;
 
 pub use self::conn::AHEAD_BYTES_MAX;
 pub(crate) use self::driver::control;
@@ -96,6 +98,7 @@ pub use self::timer::Timer;
 pub use self::watch::Watch;
 #[cfg(feature = "sim")]
 pub(crate) use self::watch::raise;
+pub use self::when::When;
 pub use crate::io::{Backend, RecvBuf, Report, SendBuf, SimCall, SimClient, SimNet};
 
 pub(crate) use self::driver::Driver;
