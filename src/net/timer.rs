@@ -88,13 +88,12 @@ pub(super) struct Place {
     at: Mutex<Option<At>>,
 }
 
-/// Where a timer is: among the timers of this core that go by this clock, the one that is due then,
-/// and before which so many were set on the core.
+/// Where a timer is: among the timers of this core that go by this clock, the one before which so
+/// many were set on the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) core: CoreId,
     pub(super) clock: TimerClock,
-    pub(super) at_ns: u64,
     pub(super) number: u64,
 }
 

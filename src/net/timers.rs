@@ -1,6 +1,9 @@
-//! The timers of a core: a tree by when they are due, for each of two clocks.
+//! The timers of a core, by each of two clocks.
 //!
-//! A canceled timer is taken out at once, with its memory.
+//! A timer is in a table by its number. Heaps of moments and numbers say which one is next. A timer
+//! that has fired or was canceled leaves its entries in the heaps, where they are recognized by the
+//! number; when those outnumber the pending ones, the heap is made anew. Memory that was for many
+//! more timers than there are goes back.
 
 use super::timer::{At, Pending};
 use super::when::TimerClock;
@@ -8,15 +11,14 @@ use crate::color::CoreId;
 use crate::handler::Handler;
 use crate::host::unfinished::Obstacle;
 use crate::sched::core::Core;
-use std::collections::BTreeMap;
-use std::mem;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Timers that are looked at to find when a core has to wake up. If all of these may wait for the
-/// one behind them, the core wakes up for that one: with so many in one wake-up, a later one would
-/// save next to nothing.
-const LOOKED_AT_MAX: usize = 64;
+/// With so few entries, nothing is made anew and no memory goes back.
+const FEW: usize = 64;
 
 /// See the module text.
 ///
@@ -33,91 +35,156 @@ pub(super) struct Timers {
 /// The timers that go by one clock.
 #[derive(Debug, Default)]
 struct Queue {
-    /// By when each is due (ns), and by its number.
-    pending: BTreeMap<(u64, u64), Pending>,
-    /// What [`wake_ns`](Self::wake_ns) has found, unless that may have changed.
-    wake_ns: Option<u64>,
+    pending: Table,
+    /// When those without slack are due.
+    precise: Heap,
+    /// When those with slack are due.
+    slack: Heap,
+    /// When the slack of those is over.
+    latest: Heap,
+}
+
+/// Timers by their numbers.
+type Table = HashMap<u64, Pending, BuildHasherDefault<ByNumber>>;
+
+/// Eight numbers that are given one after the other have places one after the other, since timers
+/// that are set together are close in memory then. Beyond that they are spread: where timers were
+/// canceled in a long row of full places, the table would look for others for as long.
+#[derive(Debug, Default)]
+struct ByNumber(u64);
+
+impl Hasher for ByNumber {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        // The highest bits tell those apart whose places are the same.
+        let tag = number.wrapping_mul(MIX) & !(u64::MAX >> 7);
+        let place = (number >> 3).wrapping_mul(MIX) << 3 | number & 7;
+        self.0 = tag | place & u64::MAX >> 7;
+    }
+}
+
+/// Moments (ns), and the numbers of timers.
+#[derive(Debug, Default)]
+struct Heap(BinaryHeap<Reverse<(u64, u64)>>);
+
+impl Heap {
+    fn push(&mut self, at_ns: u64, number: u64) {
+        self.0.push(Reverse((at_ns, number)));
+    }
+
+    /// The first entry of a timer that is there.
+    fn first(&mut self, pending: &Table) -> Option<(u64, u64)> {
+        while let Some(&Reverse((at_ns, number))) = self.0.peek() {
+            if pending.contains_key(&number) {
+                return Some((at_ns, number));
+            }
+            self.0.pop();
+        }
+        None
+    }
+
+    /// Forgets timers that are gone, if those are most, and gives memory back that is not used.
+    fn tidy(&mut self, pending: &Table) {
+        if self.0.len() > FEW && self.0.len() > 2 * pending.len() {
+            self.0
+                .retain(|Reverse((_, number))| pending.contains_key(number));
+        }
+        if let Some(space) = space_to_keep(self.0.len(), self.0.capacity()) {
+            self.0.shrink_to(space);
+        }
+    }
+}
+
+/// To how much the space for entries is to shrink, if it is for many times as many as there are.
+fn space_to_keep(len: usize, space: usize) -> Option<usize> {
+    (space > 4 * FEW && len < space / 8).then_some(FEW.max(2 * len))
 }
 
 impl Queue {
     fn insert(&mut self, at_ns: u64, number: u64, pending: Pending) {
-        let latest_ns = at_ns.saturating_add(pending.slack_ns);
-        match &mut self.wake_ns {
-            Some(wake_ns) => *wake_ns = latest_ns.min(*wake_ns),
-            // Else it is found when it is asked for.
-            None if self.pending.is_empty() => self.wake_ns = Some(latest_ns),
-            None => {}
+        if pending.slack_ns == 0 {
+            self.precise.push(at_ns, number);
+        } else {
+            self.slack.push(at_ns, number);
+            let latest_ns = at_ns.saturating_add(pending.slack_ns);
+            self.latest.push(latest_ns, number);
         }
-        self.pending.insert((at_ns, number), pending);
+        self.pending.insert(number, pending);
     }
 
-    fn remove(&mut self, at_ns: u64, number: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&(at_ns, number))?;
-        self.left(at_ns, &pending);
+    fn remove(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&number)?;
+        for heap in [&mut self.precise, &mut self.slack, &mut self.latest] {
+            heap.tidy(&self.pending);
+        }
+        let (len, space) = (self.pending.len(), self.pending.capacity());
+        if let Some(space) = space_to_keep(len, space) {
+            self.pending.shrink_to(space);
+        }
         Some(pending)
     }
 
-    /// This one is taken out.
-    fn left(&mut self, at_ns: u64, pending: &Pending) {
-        let latest_ns = at_ns.saturating_add(pending.slack_ns);
-        if self.wake_ns.is_some_and(|wake_ns| latest_ns <= wake_ns) || self.pending.is_empty() {
-            self.wake_ns = None;
-        }
-    }
-
-    /// When the core has to wake up: the last moment at which none is later than its slack allows,
-    /// or a moment before.
+    /// When the core has to wake up: the last moment at which none is later than its slack allows.
     fn wake_ns(&mut self) -> Option<u64> {
-        if self.wake_ns.is_none() {
-            let mut wake_ns = None;
-            for (looked_at, (&(at_ns, _), pending)) in self.pending.iter().enumerate() {
-                if wake_ns.is_some_and(|wake_ns| at_ns >= wake_ns) {
-                    break;
-                }
-                if looked_at == LOOKED_AT_MAX {
-                    wake_ns = Some(at_ns);
-                    break;
-                }
-                let latest_ns = at_ns.saturating_add(pending.slack_ns);
-                wake_ns = Some(wake_ns.map_or(latest_ns, |wake_ns: u64| wake_ns.min(latest_ns)));
-            }
-            self.wake_ns = wake_ns;
-        }
-        self.wake_ns
+        let precise = self.precise.first(&self.pending);
+        let latest = self.latest.first(&self.pending);
+        let moments = [precise, latest].into_iter().flatten();
+        moments.map(|(at_ns, _)| at_ns).min()
     }
 
     /// The next one, if it is due.
     fn due(&mut self, now_ns: u64) -> Option<Pending> {
-        let next = self.pending.first_entry();
-        let Some(entry) = next.filter(|entry| entry.key().0 <= now_ns) else {
-            // The core has woken up in vain, if those that it was to do so for are canceled.
-            self.wake_ns = self.wake_ns.filter(|&wake_ns| wake_ns > now_ns);
+        let precise = self.precise.first(&self.pending);
+        let slack = self.slack.first(&self.pending);
+        let (at_ns, number) = [precise, slack].into_iter().flatten().min()?;
+        if at_ns > now_ns {
             return None;
+        }
+        let heap = match precise == Some((at_ns, number)) {
+            true => &mut self.precise,
+            false => &mut self.slack,
         };
-        let ((at_ns, _), pending) = entry.remove_entry();
-        self.left(at_ns, &pending);
-        Some(pending)
+        heap.0.pop();
+        self.remove(number)
+    }
+
+    /// When each is due, and its number, in no order.
+    fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.precise.0.iter().chain(&self.slack.0);
+        all.map(|&Reverse(entry)| entry)
+            .filter(|(_, number)| self.pending.contains_key(number))
     }
 
     /// Takes out all but the deadlines of holds, in the order in which they are due.
-    fn take_ordinary(&mut self) -> impl Iterator<Item = Pending> + use<> {
-        let (passing, ordinary): (BTreeMap<_, _>, BTreeMap<_, _>) = mem::take(&mut self.pending)
-            .into_iter()
-            .partition(|(_, pending)| pending.passes());
-        *self = Queue {
-            pending: passing,
-            wake_ns: None,
-        };
-        ordinary.into_values()
+    fn take_ordinary(&mut self) -> Vec<Pending> {
+        let ordinary = |(_, number): &(u64, u64)| !self.pending[number].passes();
+        let mut entries: Vec<_> = self.entries().filter(ordinary).collect();
+        entries.sort_unstable();
+        let take = |(_, number)| self.remove(number);
+        entries.into_iter().filter_map(take).collect()
     }
 
-    /// The last ones, the last first, for how long they have still to wait.
-    fn latest(&self, now_ns: u64) -> impl Iterator<Item = (Duration, &Pending)> {
-        let due_in = move |(&(at_ns, _), pending): (&(u64, u64), _)| {
-            let due_in = Duration::from_nanos(at_ns.saturating_sub(now_ns));
-            (due_in, pending)
-        };
-        self.pending.iter().rev().map(due_in)
+    /// Those that are due last, at most this many, and for how long each has to wait.
+    fn latest(&self, most: usize, now_ns: u64) -> Vec<(Duration, &Pending)> {
+        let mut entries: Vec<_> = self.entries().collect();
+        // A core asks this once a second while it drains: all are not sorted for a few.
+        if entries.len() > most {
+            entries.select_nth_unstable_by_key(most, |&entry| Reverse(entry));
+            entries.truncate(most);
+        }
+        let due_in = |at_ns: u64| Duration::from_nanos(at_ns.saturating_sub(now_ns));
+        let entries = entries.into_iter();
+        entries
+            .map(|(at_ns, number)| (due_in(at_ns), &self.pending[&number]))
+            .collect()
     }
 }
 
@@ -161,7 +228,6 @@ impl Timers {
         let at = At {
             core: self.core,
             clock: pending.clock,
-            at_ns,
             number: self.set,
         };
         self.set += 1;
@@ -187,7 +253,8 @@ impl Timers {
         self.wall.wake_ns()
     }
 
-    /// The next timer that is due by the core's clock.
+    /// The next timer that is due by the core's clock, of those that are due at the same moment the
+    /// one that was set first.
     pub(super) fn due(&mut self, now_ns: u64) -> Option<Pending> {
         self.monotonic.due(now_ns)
     }
@@ -198,18 +265,17 @@ impl Timers {
     }
 
     /// Takes out all but the deadlines of holds, in the order in which they are due.
-    pub(super) fn take_ordinary(&mut self) -> impl Iterator<Item = Pending> + use<> {
-        let monotonic = self.monotonic.take_ordinary();
-        monotonic.chain(self.wall.take_ordinary())
+    pub(super) fn take_ordinary(&mut self) -> Vec<Pending> {
+        let mut all = self.monotonic.take_ordinary();
+        all.append(&mut self.wall.take_ordinary());
+        all
     }
 
     /// Those that are due last, at most this many; for reports.
     pub(super) fn latest(&self, most: usize, now_ns: u64, wall_ns: u64) -> Vec<Obstacle> {
-        let monotonic = self.monotonic.latest(now_ns).take(most);
-        let mut all: Vec<_> = monotonic
-            .chain(self.wall.latest(wall_ns).take(most))
-            .collect();
-        all.sort_by_key(|&(due_in, _)| std::cmp::Reverse(due_in));
+        let mut all = self.monotonic.latest(most, now_ns);
+        all.append(&mut self.wall.latest(most, wall_ns));
+        all.sort_by_key(|&(due_in, _)| Reverse(due_in));
         all.truncate(most);
         let obstacle = |(due_in, pending): (Duration, &Pending)| Obstacle::Timer {
             color: pending.color,
@@ -224,7 +290,7 @@ impl Timers {
         if at.core != self.core {
             return None;
         }
-        self.by(at.clock).remove(at.at_ns, at.number)
+        self.by(at.clock).remove(at.number)
     }
 }
 
@@ -330,8 +396,9 @@ mod tests {
 
     /// The moment to wake up at, by looking at all.
     fn latest_moment(timers: &Timers) -> Option<u64> {
-        let all = timers.monotonic.pending.iter();
-        all.map(|(&(at_ns, _), its)| at_ns + its.slack_ns).min()
+        let all = timers.monotonic.entries();
+        let latest = |(at_ns, number)| at_ns + timers.monotonic.pending[&number].slack_ns;
+        all.map(latest).min()
     }
 
     #[test]
@@ -353,9 +420,9 @@ mod tests {
         assert_eq!(timers.next_ns(), Some(u64::MAX));
     }
 
-    /// Whatever is set, canceled and fired in between; and not much before it has to.
+    /// Whatever is set, canceled and fired in between.
     #[test]
-    fn no_core_wakes_up_too_late() {
+    fn a_core_wakes_up_neither_too_early_nor_too_late() {
         let mut random = 1_u64;
         let mut below = |most: u64| {
             random = random
@@ -372,8 +439,8 @@ mod tests {
                     timers.cancel(at);
                 }
                 1 => {
+                    assert_eq!(timers.next_ns(), latest_moment(&timers));
                     if let Some(next_ns) = timers.next_ns() {
-                        assert!(next_ns <= latest_moment(&timers).unwrap());
                         now_ns = next_ns.max(now_ns);
                         wakes += 1;
                         let before = fired;
@@ -393,24 +460,51 @@ mod tests {
         assert!(fired > 2 * wakes, "{fired} in {wakes}");
     }
 
-    /// With very many that may wait for each other, not all are looked at.
     #[test]
-    fn a_core_does_not_wait_for_very_many() {
-        let mut timers = Timers::of(CoreId::of(0));
-        let mut add = |at_ns| timers.add(at_ns, slack(1, 1_000_000)).unwrap();
-        let all: Vec<_> = (0..1_000).map(&mut add).collect();
-        timers.monotonic.wake_ns = None;
-        let most = LOOKED_AT_MAX as u64;
-        assert_eq!(timers.next_ns(), Some(most));
-        // Those that it is to wake up for are canceled: it does so once in vain.
-        let canceled = all.into_iter().filter(|at| at.at_ns <= most);
-        assert!(
-            canceled
-                .map(|at| timers.cancel(at))
-                .all(|its| its.is_some())
-        );
-        assert_eq!(timers.next_ns(), Some(most));
-        assert!(timers.due(most).is_none());
-        assert_eq!(timers.next_ns(), Some(2 * most + 1));
+    fn no_memory_is_kept_for_what_was_canceled_or_has_fired() {
+        let kept = |timers: &Timers| {
+            let Queue {
+                pending,
+                precise,
+                slack,
+                latest,
+            } = &timers.monotonic;
+            let heaps = [precise, slack, latest].map(|heap| heap.0.capacity());
+            heaps.into_iter().max().max(Some(pending.capacity()))
+        };
+        for slack_ns in [0, 5] {
+            // Of few.
+            let mut timers = Timers::of(CoreId::of(0));
+            let _stays = timers.add(20_000, slack(1, slack_ns)).unwrap();
+            for at_ns in 2..10_000 {
+                let at = timers.add(at_ns, slack(2, slack_ns)).unwrap();
+                if at_ns % 2 == 0 {
+                    assert!(timers.cancel(at).is_some());
+                } else {
+                    assert_eq!(color(timers.due(at_ns)), Some(Color::from(2)));
+                }
+                assert!(kept(&timers) <= Some(4 * FEW), "{:?}", kept(&timers));
+            }
+            // Of many.
+            for fires in [false, true] {
+                let all: Vec<_> = (0..10_000)
+                    .map(|at_ns| timers.add(at_ns, slack(3, slack_ns)).unwrap())
+                    .collect();
+                assert!(kept(&timers) >= Some(10_000));
+                for (i, &at) in all.iter().enumerate() {
+                    let gone = match fires {
+                        true => timers.due(10_000),
+                        false => timers.cancel(at),
+                    };
+                    assert_eq!(color(gone), Some(Color::from(3)));
+                    let (kept, left) = (kept(&timers), 10_000 - i);
+                    assert!(
+                        kept <= Some((32 * left).max(8 * FEW)),
+                        "{kept:?} for {left}"
+                    );
+                }
+            }
+            assert_eq!(timers.len(), 1);
+        }
     }
 }
