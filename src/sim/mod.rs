@@ -344,12 +344,11 @@ impl Simulation {
     /// use mely::{Callback, Color, Runtime, sim::Step};
     /// use std::time::Duration;
     /// let mut simulation = Runtime::builder().simulate(7)?;
-    /// simulation.start(|cx| {
-    ///     let in_an_hour = cx.system_time() + Duration::from_secs(3_600);
+    /// let in_an_hour = simulation.system_time() + Duration::from_secs(3_600);
+    /// simulation.start(move |cx| {
     ///     cx.timer(in_an_hour, Callback::anonymous(Color::from(1), |cx| cx.stop()));
     /// })?;
-    /// let began = simulation.system_time();
-    /// simulation.set_system_time(began + Duration::from_secs(3_600));
+    /// simulation.set_system_time(in_an_hour);
     /// while simulation.step() != Step::Ended {}
     /// simulation.end()?;
     /// assert!(simulation.now() < Duration::from_secs(1));

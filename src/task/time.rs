@@ -27,7 +27,8 @@ static SLEEP: Handler = Handler::new("mely: sleep");
 /// ```
 /// use mely::task::sleep;
 /// use mely::{Color, Runtime};
-/// /// let slept = Runtime::builder().build()?.run_until(|cx, finish| {
+/// use std::time::Duration;
+/// let slept = Runtime::builder().build()?.run_until(|cx, finish| {
 ///     let begun = cx.now();
 ///     cx.spawn(Color::from(7), async move {
 ///         sleep(Duration::from_millis(2)).await;

@@ -1,9 +1,9 @@
 //! Timers that are due at a moment or at a time of day, and timers with slack.
 
-use crate::common::{Alive, Bound, backends, cores};
+use crate::common::{Alive, Bound, LONG, backends, cores};
 use mely::net::When;
 use mely::task::{Elapsed, sleep, timeout};
-use mely::{Callback, Color, Cx, Runtime};
+use mely::{Callback, Color, Cx, Handler, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -221,5 +221,43 @@ fn a_poster_and_tasks_take_moments_and_times_of_day() {
             })
             .unwrap();
         assert_eq!(told.iter().collect::<Vec<_>>(), [true; 5]);
+    }
+}
+
+/// While a core is inside a handler, another one fires what is due there, by whatever clock; also
+/// if the handler was thought to be short.
+#[test]
+fn timers_of_a_core_that_computes_are_fired_by_another() {
+    static LONG_ONE: Handler = Handler::new("long").time(ms(3));
+    static SURPRISE: Handler = Handler::new("a surprise");
+    let _bound = Bound::new("timers_of_a_core_that_computes");
+    for backend in backends() {
+        for handler in [&LONG_ONE, &SURPRISE] {
+            for wall in [false, true] {
+                let runtime = cores(2).backend(backend.clone()).build().unwrap();
+                let computes = handler.on(Color::from(99), move |cx: &mut Cx| {
+                    let fired = Arc::new(AtomicU64::new(0));
+                    for color in 0..4 {
+                        let its = Arc::clone(&fired);
+                        let fires = on(color, move |_cx: &mut Cx| {
+                            its.fetch_add(1, Ordering::Relaxed);
+                        });
+                        match wall {
+                            true => cx.timer(SystemTime::now() + ms(2), fires),
+                            false => cx.timer(ms(2), fires),
+                        };
+                    }
+                    let since = Instant::now();
+                    while fired.load(Ordering::Relaxed) < 4 {
+                        assert!(since.elapsed() < LONG, "no other core has seen to it");
+                    }
+                    cx.stop();
+                });
+                // The other core sleeps by then.
+                runtime
+                    .run(move |cx| drop(cx.timer(ms(20), computes)))
+                    .unwrap();
+            }
+        }
     }
 }

@@ -177,7 +177,7 @@ fn a_core_wakes_up_once_for_those_within_their_slack() {
         for &(name, at, _) in &log[..10] {
             assert_eq!(name, "slack");
             assert!(
-                at >= ms(30) && at < ms(31),
+                at >= ms(31) && at < ms(32),
                 "at {at:?}, by the time of day: {wall}"
             );
         }

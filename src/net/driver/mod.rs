@@ -20,7 +20,7 @@ use super::conn::Conn;
 use super::connect::Connecting;
 use super::listener::{Acceptor, Listening};
 use super::registry::Registry;
-use super::timer::{Pending, Timers};
+use super::timer::{Pending, Timers, in_ns};
 use super::watch::{AtEnd, Watching};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
@@ -879,7 +879,15 @@ impl Source for Driver {
         let due_ns = self.due_ns();
         let now_ns = due_ns.map_or(0, |_| self.inner.now_ns());
         if let Some((lookout, due_ns)) = self.lookout.as_ref().zip(due_ns) {
-            lookout.watch_timer(self.core.index(), due_ns, now_ns);
+            // An event that is thought to be short is mostly over when its core's next timer is
+            // due, and with many timers the lookout would wake up for each of them, in vain. So it
+            // is told as late as the watchdog would find out, which is asleep.
+            let progress = &self.inner.shared.core(self.core).progress;
+            let at_ns = match progress.is_known_long() {
+                true => due_ns,
+                false => due_ns.max(now_ns.saturating_add(in_ns(self.inner.config.watch_period))),
+            };
+            lookout.watch_timer(self.core.index(), at_ns, now_ns);
         }
         // Timers come behind what has completed.
         self.backend.watch() || self.is_due(now_ns) && !self.hides
