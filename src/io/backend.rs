@@ -12,8 +12,8 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Backend, Brings, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner, Report,
-    SendBuf, Side, Token,
+    Backend, Brings, Bufs, Completion, Config, Doorbell, Fd, ListenOptions, Lookout, Op, Owner,
+    Report, Side, Token,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -179,7 +179,7 @@ impl EventSource {
     }
 
     /// Sends all of `buf`.
-    pub(crate) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(crate) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         forward!(mut self, b => b.send(token, fd, buf))
     }
 

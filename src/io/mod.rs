@@ -87,6 +87,7 @@
 mod alarm;
 mod backend;
 mod buf;
+mod bufs;
 mod completion;
 mod config;
 mod doorbell;
@@ -111,6 +112,7 @@ pub use self::sim::{SimCall, SimClient, SimNet};
 
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::backend::EventSource;
+pub(crate) use self::bufs::{Bufs, PARTS_MAX};
 pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::doorbell::Doorbell;

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-use super::{Completion, Done, Fd, Kind, SendBuf, Side, Token};
+use super::kernel::Message;
+use super::{Bufs, Completion, Done, Fd, Kind, Side, Token};
 
 /// What a backend remembers until the terminal completion.
 #[derive(Debug)]
@@ -16,14 +17,17 @@ pub(super) struct Operation {
 }
 
 /// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
-/// that do not change when the table grows: `SendBuf` keeps no bytes inline, the address is boxed.
+/// that do not change when the table grows: `Bufs` and `Message` keep no bytes inline, the address
+/// is boxed.
 #[derive(Debug)]
 pub(super) enum State {
     Accept,
     Recv,
     Send {
-        buf: SendBuf,
+        buf: Bufs,
         sent_bytes: usize,
+        /// What a ring is told of several buffers.
+        message: Option<Message>,
     },
     Connect {
         addr: Box<rustix::net::SocketAddrAny>,
@@ -32,8 +36,12 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) fn send(buf: SendBuf) -> State {
-        State::Send { buf, sent_bytes: 0 }
+    pub(super) fn send(buf: Bufs) -> State {
+        State::Send {
+            buf,
+            sent_bytes: 0,
+            message: None,
+        }
     }
 
     pub(super) fn connect(addr: SocketAddr) -> State {
@@ -95,7 +103,9 @@ impl Operation {
             State::Ready(_) => Done::Ready(Err(failure.into())),
             State::Recv => Done::Received(plain(end, super::RecvBuf::end())),
             State::Connect { .. } => Done::Connected(plain(end, ())),
-            State::Send { buf, sent_bytes } => Done::Sent {
+            State::Send {
+                buf, sent_bytes, ..
+            } => Done::Sent {
                 res: plain(end, ()),
                 buf,
                 sent_bytes,

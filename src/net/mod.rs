@@ -89,6 +89,7 @@ mod when;
 
 pub use self::conn::AHEAD_BYTES_MAX;
 pub(crate) use self::driver::control;
+pub(crate) use self::framing::too_long;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
 pub use self::pipe::PIPE_BYTES_MAX;

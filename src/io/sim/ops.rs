@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
+    Bufs, Fd, ListenOptions, Op, Operation, Side, State, Token, operation::Terminal,
 };
 use super::Sim;
 
@@ -37,7 +37,7 @@ impl Sim {
         self.start(token, fd, State::Recv)
     }
 
-    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         self.start(token, fd, State::send(buf))
     }
 

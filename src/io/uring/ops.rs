@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, kernel::Submission,
+    Bufs, Fd, ListenOptions, Op, Operation, Side, State, Token, kernel::Submission,
     operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
@@ -36,7 +36,7 @@ impl Uring {
         self.start(token, fd, State::Recv)
     }
 
-    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         self.start(token, fd, State::send(buf))
     }
 
@@ -95,6 +95,14 @@ impl Uring {
             return;
         };
         *armed = true;
+        if let State::Send {
+            buf,
+            sent_bytes,
+            message,
+        } = &mut operation.state
+        {
+            *message = buf.message(*sent_bytes);
+        }
         let submission = Submission::of(op, operation);
         self.push(submission);
     }

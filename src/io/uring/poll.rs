@@ -204,7 +204,9 @@ impl Uring {
             State::Connect { .. } => {
                 return self.finish(op, errno.map_or(Terminal::Ok, Terminal::Failed));
             }
-            State::Send { buf, sent_bytes } => {
+            State::Send {
+                buf, sent_bytes, ..
+            } => {
                 if let Some(errno) = errno {
                     return self.stop(op, errno, is_passing(errno));
                 }

@@ -11,12 +11,13 @@
 //! the stream of a task is, resets its connection as well: to the peer, an end would mean that it
 //! has got everything.
 
-use super::{ColorHalf, Conn, Phase};
+use super::{ColorHalf, Conn, Mark, Phase};
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
 use crate::{Cx, Handler};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ type Field<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
 pub(super) type OnData = OnResult<RecvBuf>;
 pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
 pub(super) type OnDrained = OnResult<()>;
+pub(in crate::net) type OnSent = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>;
 
 impl ColorHalf {
     /// Where `on_data` is kept between its calls, if it may be called again.
@@ -47,6 +49,7 @@ impl ColorHalf {
             on_drained: self.on_drained.take(),
             after_received: std::mem::take(&mut self.after_received),
             on_arrived: self.on_arrived.take(),
+            marks: std::mem::take(&mut self.marks),
             after_panic: self.panicked,
         }
     }
@@ -59,6 +62,7 @@ pub(super) struct Callbacks {
     pub(super) on_drained: Option<OnDrained>,
     pub(super) after_received: Vec<AfterReceived>,
     pub(super) on_arrived: Option<AfterReceived>,
+    pub(super) marks: VecDeque<Mark>,
     /// The connection is over since the application has panicked.
     pub(super) after_panic: bool,
 }
@@ -70,6 +74,9 @@ impl Callbacks {
         drops.run(|| drop(LateDrop::new(self.on_drained, after_panic)));
         for callback in self.after_received.into_iter().chain(self.on_arrived) {
             drops.run(|| drop(LateDrop::new(callback, after_panic)));
+        }
+        for mark in self.marks {
+            drops.run(|| drop(LateDrop::new(mark.callback, after_panic)));
         }
     }
 }

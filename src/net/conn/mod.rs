@@ -31,7 +31,7 @@ mod sending;
 
 pub(super) use self::lent::Doubt;
 pub use self::receiving::AHEAD_BYTES_MAX;
-pub(super) use self::sending::Next;
+pub(super) use self::sending::{Mark, Next, Queued};
 
 use self::idle::Idle;
 use self::lent::{AfterReceived, OnData, OnDrained};
@@ -41,7 +41,7 @@ use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
-use crate::io::{Fd, Op, Owner, SendBuf};
+use crate::io::{Fd, Op, Owner};
 use crate::net::registry::Registry;
 use crate::sched::core::Core;
 use crate::sync::CellMut;
@@ -74,10 +74,14 @@ pub(super) struct ColorHalf {
     /// It is closed at once.
     aborted: bool,
     pub(super) drained_handler: Option<&'static Handler>,
-    pub(super) queue: VecDeque<SendBuf>,
+    pub(super) queue: VecDeque<Queued>,
     /// Bytes in `queue`, and in the send under way if the kernel has not taken all of it at once.
     pub(super) queued_bytes: usize,
     pub(super) queued_bytes_max: usize,
+    /// All bytes that were ever written.
+    pub(super) written_bytes: u64,
+    /// Callbacks of `on_sent`, in the order of what they wait for.
+    pub(super) marks: VecDeque<Mark>,
     /// A send is under way on a ring, or a gathered one is to come.
     pub(super) sending: bool,
     /// What is queued is sent when the event that runs is over.
@@ -130,6 +134,8 @@ impl ColorHalf {
             queue: VecDeque::new(),
             queued_bytes: 0,
             queued_bytes_max: sending::QUEUED_MAX,
+            written_bytes: 0,
+            marks: VecDeque::new(),
             sending: false,
             gathers: false,
             sent_in: None,

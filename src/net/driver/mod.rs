@@ -30,7 +30,7 @@ use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
-    Alarm, Brings, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report, SendBuf,
+    Alarm, Brings, Bufs, Completion, Config, Done, EventSource, Fd, Lookout, Op, Owner, Report,
     Side, Token,
 };
 use crate::sched::core::Core;
@@ -658,7 +658,7 @@ impl Driver {
         &mut self,
         conn: Arc<Conn>,
         handler: &'static Handler,
-        buf: SendBuf,
+        buf: Bufs,
         len: usize,
     ) {
         let fd = conn.fd;
