@@ -30,8 +30,8 @@
 //! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
 //!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
 //!   meanwhile, and goes on by itself.
-//! - `send`: one completion, when all bytes are with the kernel or none more will be. Short sends
-//!   are not seen. The buffer comes back in every case. A send of no bytes completes too.
+//! - `send`: of one buffer, or of several in their order, which are not joined. One completion, when
+//!   all bytes are with the kernel or none more will be. Short sends are not seen. The buffer comes back in every case. A send of no bytes completes too.
 //! - `connect`: one completion. The descriptor stays the caller's to close also after an error.
 //! - `ready`: a completion when there may be something to read (or room to write) and again when
 //!   there is more *after the caller has read until it would block*; several arrivals may be one

@@ -59,8 +59,10 @@
 //! between any two events, and inside a handler where that calls [`pause`] or [`work`]; both do
 //! nothing in a runtime that is not simulated.
 //!
-//! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
-//! threads, addresses. A test that repeats itself keeps clear of those.
+//! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the machine's clocks
+//! ([`Instant::now`](std::time::Instant::now) and [`SystemTime::now`]; those of the simulation are
+//! [`Cx::instant`] and [`Cx::system_time`]), other threads, addresses. A test that repeats itself
+//! keeps clear of those.
 //! [`Simulation::fingerprint`] tells whether two runs were the same.
 //!
 //! [Blocking work](crate::Cx::try_blocking) runs as events of virtual threads; the seed decides

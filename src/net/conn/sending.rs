@@ -11,7 +11,7 @@
 //! joined. A *mark* in the queue is a callback that waits until all before it is sent. No send goes
 //! across a mark, so the callback does not wait for what comes behind it.
 
-use super::lent::{OnDrained, OnSent};
+use super::lent::{Doubt, OnDrained, OnSent};
 use super::{ColorHalf, Conn, Phase};
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::source::AtEnd;
@@ -116,8 +116,13 @@ impl Conn {
             let Mark {
                 handler, callback, ..
             } = mark;
-            let event = move |cx: &mut Cx| callback(cx, result.map_err(SendError::error));
-            cx.worker().core.post_own(handler, self.color(), event);
+            let (this, color) = (Arc::clone(self), self.color());
+            let event = move |cx: &mut Cx| {
+                let doubt = Doubt(&this);
+                callback(cx, result.map_err(SendError::error));
+                std::mem::forget(doubt);
+            };
+            cx.worker().core.post_own(handler, color, event);
         }
     }
 

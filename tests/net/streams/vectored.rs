@@ -250,3 +250,38 @@ fn what_is_not_sent_is_told_or_dropped() {
         }
     }
 }
+
+/// As a panic of any callback of a connection; other marks are dropped.
+#[test]
+fn a_callback_that_panics_resets_its_connection() {
+    for backend in all_backends() {
+        let alive = Alive::default();
+        let given = alive.clone();
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let payload = given.payload();
+            with_stream(cx, incoming, move |cx, stream| {
+                stream.set_write_limit(cx, usize::MAX).unwrap();
+                stream.write(cx, "all").unwrap();
+                let panics = |_: &mut Cx, _: io::Result<()>| panic!("on purpose");
+                let callback = Callback::anonymous_value(stream.color(), panics);
+                stream.on_sent(cx, callback).unwrap();
+                stream.write(cx, vec![0; 64 << 20]).unwrap();
+                let never = move |_: &mut Cx, _: io::Result<()>| {
+                    drop(payload);
+                    unreachable!();
+                };
+                let callback = Callback::anonymous_value(stream.color(), never);
+                stream.on_sent(cx, callback).unwrap();
+                Calls::none().serve(stream, &READ);
+            });
+        };
+        let builder = on(&backend).on_panic(OnPanic::DropEvent);
+        let at = backend.clone();
+        with_server("a panic", builder, serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            // What it got before may be lost with that.
+            client.is_reset();
+            eventually("the other callback is dropped", || alive.count() == 0);
+        });
+    }
+}
