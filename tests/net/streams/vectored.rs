@@ -26,7 +26,7 @@ fn parts(bytes: &[u8]) -> Vec<SendBuf> {
 #[test]
 fn parts_are_sent_in_order_with_other_writes() {
     for backend in all_backends() {
-        let len = big(&backend);
+        let len = big(&backend) / 4;
         let serve = move |cx: &mut Cx, incoming: Incoming| {
             with_stream(cx, incoming, move |cx, stream| {
                 stream.set_write_limit(cx, usize::MAX).unwrap();
@@ -89,7 +89,7 @@ fn the_write_limit_is_for_all_parts_together() {
                 stream.set_write_limit(cx, 1_000).unwrap();
                 // With nothing queued one write is always taken.
                 let len = stream
-                    .write_vectored(cx, parts(&pattern(BIG / 4)))
+                    .write_vectored(cx, parts(&pattern(BIG / 2)))
                     .map(|()| 0);
                 let refused = stream
                     .write_vectored(cx, ["to", "o ", "mu", "ch"])
