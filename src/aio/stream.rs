@@ -3,7 +3,7 @@
 use super::state::StreamState;
 use crate::host::quiesce::Until;
 use crate::in_color::InColor;
-use crate::net::{RecvBuf, Stream};
+use crate::net::{RecvBuf, Stream, too_long};
 use crate::rejected::Reason;
 use crate::sync::Arc;
 use crate::task::ambient::try_with_cx;
@@ -160,6 +160,82 @@ impl AsyncStream {
             });
             polled.unwrap_or(Poll::Ready(()))
         }))
+    }
+
+    /// Reads up to the end of a line, which is a line feed, or a carriage return and a line feed,
+    /// and appends the line without its end to `line`. Returns `false` at the end of the stream;
+    /// then `line` may have the beginning of a line that has no end.
+    ///
+    /// Canceled, it loses nothing: what it has read is in `line`, and another call with that goes
+    /// on. Clear `line` between two lines. For exactly n bytes, or up to a limit, see `read_exact`
+    /// and `take` of `futures::io::AsyncReadExt`, which may be called in between.
+    ///
+    /// ```
+    /// use futures::io::{AsyncReadExt, AsyncWriteExt};
+    /// use mely::aio::AsyncStream;
+    /// use std::io;
+    ///
+    /// /// Answers each line with the bytes that come behind it: "4\n", and four bytes.
+    /// async fn serve(mut stream: AsyncStream) -> io::Result<()> {
+    ///     let mut line = Vec::new();
+    ///     while stream.read_line(&mut line, 80).await? {
+    ///         let length = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok());
+    ///         let Some(length @ 0..=1_000) = length else {
+    ///             return Err(io::ErrorKind::InvalidData.into());
+    ///         };
+    ///         let mut body = vec![0; length];
+    ///         stream.read_exact(&mut body).await?;
+    ///         stream.write_all(&body).await?;
+    ///         line.clear();
+    ///     }
+    ///     stream.close().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidData` if the line has more than `line_bytes_max` bytes, which the error names, also
+    /// one whose end has not come. No more than that is kept, and where the next line begins is not
+    /// known. Else as reading, see [`AsyncStream`].
+    pub async fn read_line(
+        &mut self,
+        line: &mut Vec<u8>,
+        line_bytes_max: usize,
+    ) -> io::Result<bool> {
+        loop {
+            let mut has_ended = false;
+            let mut is_too_long = false;
+            let mut take = |bytes: &[u8]| {
+                if has_ended || is_too_long {
+                    return 0;
+                }
+                let found = bytes.iter().position(|&byte| byte == b'\n');
+                let part = &bytes[..found.unwrap_or(bytes.len())];
+                // The carriage return may belong to the line's end.
+                let room = line_bytes_max.saturating_add(1).saturating_sub(line.len());
+                line.extend_from_slice(&part[..part.len().min(room)]);
+                has_ended = found.is_some() && part.len() <= room;
+                let of_line = match line.strip_suffix(b"\r") {
+                    Some(of_line) => of_line.len(),
+                    None => line.len(),
+                };
+                is_too_long = part.len() > room || of_line > line_bytes_max;
+                part.len().min(room) + usize::from(has_ended)
+            };
+            let read = poll_fn(|context| self.poll_take(context, true, &mut take));
+            let read = read.await?;
+            if is_too_long {
+                return Err(too_long("a line", line_bytes_max));
+            }
+            if has_ended {
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(true);
+            }
+            if read == 0 {
+                return Ok(false);
+            }
+        }
     }
 
     /// Calls `f` in a poll of the connection's color.

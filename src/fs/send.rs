@@ -72,7 +72,7 @@ impl Stream {
     ///         let (stream, finish) = (incoming.open_unique(), finish.clone());
     ///         cx.spawn(stream.color(), async move { finish.finish(send(stream).await) });
     ///     });
-    ///     let any = ([127, 0, 0, 1], 0).into();
+    ///     let any = "127.0.0.1:0";
     ///     let listener = cx.listen(any, Acceptors::PerCore, accepted).expect("a free port");
     ///     tell.send(listener.local_addr()).unwrap();
     /// })?;
@@ -163,15 +163,17 @@ impl Sending {
         }
     }
 
-    /// Calls `then` once the queue is empty.
+    /// Calls `then` once all has been sent that is queued by now.
     fn wait(self, cx: &mut Cx, then: impl FnOnce(Sending, &mut Cx) + Send + 'static) {
         let stream = self.stream.borrowed();
         let mut this = self;
         // If it is refused, or the connection is closed before, the drop of `this` settles.
-        let _ = stream.after_sent(cx, move |cx, sent| match sent {
+        let color = stream.color();
+        let told = move |cx: &mut Cx, sent: io::Result<()>| match sent {
             Ok(()) => then(this, cx),
             Err(error) => this.end(Err(error)),
-        });
+        };
+        let _ = stream.on_sent(cx, Callback::new(Some(&SEND_FILE), color, told));
     }
 }
 

@@ -38,7 +38,7 @@ async fn call<T>(
     let latency = disk.draw_latency();
     match latency.is_zero() {
         true => yield_now().await,
-        false => Sleep::new(latency).await,
+        false => Sleep::new(latency.into()).await,
     }
     disk.fault(call)?;
     f()

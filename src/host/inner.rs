@@ -18,12 +18,15 @@ use slab::Slab;
 use std::fmt;
 use std::sync::OnceLock;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Called with each panic of a handler, on the core it happened on.
 pub(crate) type PanicHook = Box<dyn Fn(&PanicReport) + Send + Sync>;
 /// Called with each handler that is over the limit, on the thread that called `run`.
 pub(crate) type SlowHook = Box<dyn Fn(&super::watchdog::SlowHandler) + Send + Sync>;
+
+/// The time of day when a simulation begins: the year 2000, UTC.
+const VIRTUAL_WALL_NS: u64 = 946_684_800_000_000_000;
 
 /// What the builder decided, as far as it matters at run time.
 pub(crate) struct Config {
@@ -132,6 +135,9 @@ pub(crate) struct Inner {
     pub(crate) start: Instant,
     /// The clock of a simulation, which its driver moves.
     pub(crate) virtual_clock: OnceLock<Clock>,
+    /// The time of day, in ns since 1970, when that clock is at zero; it may be before 1970, and
+    /// wraps around.
+    virtual_wall_ns: relaxed::AtomicU64,
     pub(crate) issued: Issued,
     pub(crate) outcome: Mutex<Outcome>,
     pub(crate) changed: Condvar,
@@ -188,6 +194,7 @@ impl Inner {
             pool,
             start: Instant::now(),
             virtual_clock: OnceLock::new(),
+            virtual_wall_ns: relaxed::AtomicU64::new(VIRTUAL_WALL_NS),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
             refused_outside: CachePadded::default(),
@@ -200,6 +207,23 @@ impl Inner {
     pub(crate) fn now_ns(&self) -> u64 {
         let real = || Clock::Real(self.start).now_ns();
         self.virtual_clock.get().map_or_else(real, Clock::now_ns)
+    }
+
+    /// The time of day, in ns since 1970.
+    pub(crate) fn wall_ns(&self) -> u64 {
+        if self.virtual_clock.get().is_some() {
+            let began_ns = self.virtual_wall_ns.load(Ordering::Relaxed);
+            return began_ns.wrapping_add(self.now_ns());
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_nanos() as u64)
+    }
+
+    /// Sets the time of day of a simulation.
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_wall_ns(&self, wall_ns: u64) {
+        let began_ns = wall_ns.wrapping_sub(self.now_ns());
+        self.virtual_wall_ns.store(began_ns, Ordering::Relaxed);
     }
 
     /// Asks for the end: what is queued is still run, under the deadline.

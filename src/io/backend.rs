@@ -12,8 +12,8 @@ use super::sim::Sim;
 use super::uring::Flavor;
 use super::uring::{FLAVORS, Uring};
 use super::{
-    Addr, Backend, Brings, Completion, Config, Doorbell, Fd, FileOp, ListenOptions, Lookout, Op,
-    Owner, Report, SendBuf, Side, Token, socket,
+    Addr, Backend, Brings, Bufs, Completion, Config, Doorbell, Fd, FileOp, ListenOptions, Lookout,
+    Op, Owner, Report, Side, Token, socket,
 };
 
 /// One core's event source. What its functions promise is written at the top of `super`.
@@ -189,7 +189,7 @@ impl EventSource {
     }
 
     /// Sends all of `buf`.
-    pub(crate) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(crate) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         forward!(mut self, b => b.send(token, fd, buf))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
-use super::{FileOp, RecvBuf, SendBuf};
+use super::{Bufs, FileOp, RecvBuf};
 
 /// Chosen by the caller, opaque to the backend, returned with every completion of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ pub(crate) enum Done {
         res: io::Result<()>,
         /// The buffer, as it was handed in.
         #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
-        buf: SendBuf,
+        buf: Bufs,
         /// How many of its bytes the kernel took; all of them exactly when `res` is `Ok`.
         #[cfg_attr(not(test), allow(dead_code, reason = "for the tests of the contract"))]
         sent_bytes: usize,

@@ -151,6 +151,64 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
 }
 
+/// What a send of several buffers points to: the kernel's `struct user_msghdr`, and what that
+/// points to. Addresses are numbers here, which nothing but the kernel follows: so it may go from
+/// thread to thread.
+#[derive(Debug)]
+pub(super) struct Message {
+    header: Box<Header>,
+    /// That the header points to.
+    _parts: Box<[Part]>,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    name: usize,
+    name_bytes: u32,
+    parts: usize,
+    parts_len: usize,
+    control: usize,
+    control_bytes: usize,
+    flags: u32,
+}
+
+/// The kernel's `struct iovec`.
+#[derive(Debug)]
+#[repr(C)]
+struct Part {
+    address: usize,
+    bytes: usize,
+}
+
+impl Message {
+    /// Of bytes that stay where they are for as long as the message is used.
+    pub(super) fn of<'a>(slices: impl Iterator<Item = &'a [u8]>) -> Message {
+        let part = |bytes: &[u8]| Part {
+            address: bytes.as_ptr().expose_provenance(),
+            bytes: bytes.len(),
+        };
+        let parts: Box<[Part]> = slices.map(part).collect();
+        let header = Header {
+            name: 0,
+            name_bytes: 0,
+            parts: parts.as_ptr().expose_provenance(),
+            parts_len: parts.len(),
+            control: 0,
+            control_bytes: 0,
+            flags: 0,
+        };
+        Message {
+            header: Box::new(header),
+            _parts: parts,
+        }
+    }
+
+    fn as_ptr(&self) -> *const libc::msghdr {
+        ptr::from_ref(&*self.header).cast()
+    }
+}
+
 /// A submission entry. It points to nothing, or to what the operation owns that its `user_data`
 /// names.
 #[derive(Debug)]
@@ -166,8 +224,16 @@ impl Submission {
             State::Recv => opcode::PollAdd::new(fd, POLL_RECV).multi(true).build(),
             State::Ready(Side::Reader) => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
             State::Ready(Side::Writer) => opcode::PollAdd::new(fd, POLL_OUT).multi(true).build(),
-            State::Send { buf, sent_bytes } => {
-                let rest = &buf[*sent_bytes..];
+            State::Send {
+                message: Some(message),
+                ..
+            } => opcode::SendMsg::new(fd, message.as_ptr())
+                .flags(SEND_FLAGS as u32)
+                .build(),
+            State::Send {
+                buf, sent_bytes, ..
+            } => {
+                let rest = buf.rest(*sent_bytes);
                 // The length is a u32; what is beyond goes out as after any short send.
                 let len = u32::try_from(rest.len()).unwrap_or(i32::MAX as u32);
                 opcode::Send::new(fd, rest.as_ptr(), len)
@@ -222,7 +288,8 @@ impl Submission {
     /// Puts it into the ring's queue. False if that is full.
     pub(super) fn push(&self, ring: &mut IoUring) -> bool {
         // SAFETY: the operation that `of` was given owns the memory that the entry points to (the
-        // bytes of a send or of a file, the address of a connect), at a stable address (`State`).
+        // bytes of a send, or a message and what that points to, which are the bytes of the same
+        // send; the bytes of a file; the address of a connect), at a stable address (`State`).
         // Into the memory of a read the kernel writes. Nothing else reads or moves it meanwhile:
         // `FileOp::piece` does, but `of` alone calls it, when no entry of the operation is under
         // way. The ring's table has

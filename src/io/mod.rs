@@ -31,8 +31,8 @@
 //! - `recv`: bytes with `more`; the terminal one is the end of the stream or an error, never bytes.
 //!   Lack of buffers is *not* reported: the operation pauses until one returns, costs nothing
 //!   meanwhile, and goes on by itself.
-//! - `send`: one completion, when all bytes are with the kernel or none more will be. Short sends
-//!   are not seen. The buffer comes back in every case. A send of no bytes completes too.
+//! - `send`: of one buffer, or of several in their order, which are not joined. One completion, when
+//!   all bytes are with the kernel or none more will be. Short sends are not seen. The buffer comes back in every case. A send of no bytes completes too.
 //! - `connect`: one completion. The descriptor stays the caller's to close also after an error.
 //! - `file`: one completion, when all is done: read up to the end of the file, written, synced.
 //!   Short reads and writes are not seen. There may be any number on a descriptor, which stays open
@@ -89,8 +89,10 @@
 //! descriptors that callers know of stay open.
 
 mod addr;
+mod alarm;
 mod backend;
 mod buf;
+mod bufs;
 mod completion;
 mod config;
 mod datagram;
@@ -118,7 +120,9 @@ pub use self::pool::RecvBuf;
 pub use self::sim::{SimCall, SimClient, SimDisk, SimNet};
 
 pub(crate) use self::addr::What;
+pub(crate) use self::alarm::Alarm;
 pub(crate) use self::backend::EventSource;
+pub(crate) use self::bufs::{Bufs, PARTS_MAX};
 pub(crate) use self::completion::{Brings, Completion, Done, Fd, How, Op, Side, Token};
 pub(crate) use self::config::{Config, ListenOptions};
 pub(crate) use self::datagram::Descriptor;

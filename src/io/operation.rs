@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
-use super::{Completion, Done, Fd, FileOp, Kind, SendBuf, Side, Token};
+use super::kernel::Message;
+use super::{Bufs, Completion, Done, Fd, FileOp, Kind, Side, Token};
 use crate::sync::Arc;
 
 /// What a backend remembers until the terminal completion.
@@ -18,15 +19,17 @@ pub(super) struct Operation {
 }
 
 /// What is particular to a kind. Owns all memory that the kernel may read meanwhile, at addresses
-/// that do not change when the table grows: `SendBuf` keeps no bytes inline, what a file is read
-/// into is a `Vec` that is left alone meanwhile, the address is boxed.
+/// that do not change when the table grows: `Bufs` and `Message` keep no bytes inline, what a file is
+/// read into is a `Vec` that is left alone meanwhile, the address is boxed.
 #[derive(Debug)]
 pub(super) enum State {
     Accept,
     Recv,
     Send {
-        buf: SendBuf,
+        buf: Bufs,
         sent_bytes: usize,
+        /// What a ring is told of several buffers.
+        message: Option<Message>,
     },
     Connect {
         addr: Box<SocketAddrAny>,
@@ -41,8 +44,12 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) fn send(buf: SendBuf) -> State {
-        State::Send { buf, sent_bytes: 0 }
+    pub(super) fn send(buf: Bufs) -> State {
+        State::Send {
+            buf,
+            sent_bytes: 0,
+            message: None,
+        }
     }
 
     pub(super) fn connect(addr: SocketAddrAny) -> State {
@@ -105,7 +112,9 @@ impl Operation {
             State::Ready(_) => Done::Ready(Err(failure.into())),
             State::Recv => Done::Received(plain(end, super::RecvBuf::end())),
             State::Connect { .. } => Done::Connected(plain(end, ())),
-            State::Send { buf, sent_bytes } => Done::Sent {
+            State::Send {
+                buf, sent_bytes, ..
+            } => Done::Sent {
                 res: plain(end, ()),
                 buf,
                 sent_bytes,

@@ -1,7 +1,7 @@
 //! Who closes a descriptor, and knows its addresses, where no backend is at hand.
 
 use super::{
-    Addr, Credentials, Descriptor, Endpoint, Fd, How, SimDisk, SimNet, What, datagram, socket,
+    Addr, Bufs, Credentials, Descriptor, Endpoint, Fd, How, SimDisk, SimNet, What, datagram, socket,
 };
 use std::io;
 
@@ -65,9 +65,9 @@ impl Owner {
     /// Sends what the kernel takes without waiting, from anywhere, and says how many bytes that is.
     /// 0 also where it fails: the send of what is left meets the error again. The rule of one send
     /// in the process counts for it too.
-    pub(crate) fn send_now(&self, fd: Fd, bytes: &[u8]) -> usize {
+    pub(crate) fn send_now(&self, fd: Fd, bufs: &Bufs) -> usize {
         match self {
-            Owner::Kernel => socket::send_now(fd, bytes),
+            Owner::Kernel => bufs.send(fd, 0).unwrap_or(0),
             // Every send there is one that a seed can delay or cut.
             Owner::Sim(_) => 0,
         }

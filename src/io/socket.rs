@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
-    connect, connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
+    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, accept_with, bind, connect,
+    connect_unspec, getpeername, getsockname, listen, socket_with, sockopt,
 };
 
 use super::operation::is_about_one_connection;
@@ -220,11 +220,6 @@ pub(super) fn reset(fd: Fd) {
     // And not by a close alone: that waits for a send under way, which only a shutdown would end,
     // by sending an end.
     let _ = connect_unspec(fd.borrow());
-}
-
-/// What the socket takes without waiting, since no connection blocks; 0 also for an error.
-pub(super) fn send_now(fd: Fd, bytes: &[u8]) -> usize {
-    rustix::net::send(fd.borrow(), bytes, SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
 /// Receives into a buffer of `home` what is there, without waiting. True: and that was all, since

@@ -5,7 +5,7 @@
 
 use std::io;
 
-/// Cuts received bytes into lines.
+/// Cuts received bytes into lines, and into bodies between them.
 ///
 /// A line ends with a line feed, or with a carriage return and a line feed; neither is part of the
 /// line. What is kept is at most one unfinished line, besides what was pushed and not yet taken.
@@ -71,6 +71,43 @@ impl Lines {
         }
         self.searched = 0;
         Ok(Some(&self.unread.take(end + 1)[..line_bytes]))
+    }
+
+    /// Takes the next `bytes` bytes, whatever is in them, or none until all of them are pushed: for
+    /// protocols that send a body behind a line that tells its length. What is kept is at most
+    /// these, besides what was pushed and not yet taken: check the length first, if the peer tells
+    /// it.
+    ///
+    /// ```
+    /// use mely::net::Lines;
+    /// let mut lines = Lines::new(80);
+    /// lines.push(b"SET 6\r\na\nb");
+    /// assert_eq!(lines.next_line()?, Some(&b"SET 6"[..]));
+    /// assert_eq!(lines.next_exact(6), None);
+    /// lines.push(b"cd\nGET\n");
+    /// assert_eq!(lines.next_exact(6), Some(&b"a\nbcd\n"[..]));
+    /// assert_eq!(lines.next_line()?, Some(&b"GET"[..]));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn next_exact(&mut self, bytes: usize) -> Option<&[u8]> {
+        if self.unread.bytes().len() < bytes {
+            self.unread.forget_taken();
+            return None;
+        }
+        self.searched = 0;
+        Some(self.unread.take(bytes))
+    }
+
+    /// Takes what is there of the next bytes, at most `bytes_max`; nothing if nothing is there. For
+    /// a body that is passed on piece by piece, and never kept as a whole.
+    pub fn next_up_to(&mut self, bytes_max: usize) -> &[u8] {
+        let bytes = self.unread.bytes().len().min(bytes_max);
+        if bytes == 0 {
+            self.unread.forget_taken();
+        } else {
+            self.searched = 0;
+        }
+        self.unread.take(bytes)
     }
 
     /// What is not taken: after the last whole line an unfinished one. At the end of a stream it is
@@ -257,7 +294,7 @@ impl Unread {
 }
 
 /// What is told of a message that is longer than its limit.
-fn too_long(message: &str, bytes_max: usize) -> io::Error {
+pub(crate) fn too_long(message: &str, bytes_max: usize) -> io::Error {
     let text = format!("{message} is longer than the limit of {bytes_max} bytes");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

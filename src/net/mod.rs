@@ -85,11 +85,14 @@ mod registry;
 mod session;
 mod stream;
 mod timer;
+mod timers;
 mod watch;
+mod when;
 
 pub use self::conn::AHEAD_BYTES_MAX;
 pub use self::datagram::DatagramSocket;
 pub(crate) use self::driver::control;
+pub(crate) use self::framing::too_long;
 pub use self::framing::{LengthPrefixed, Lines};
 pub use self::listener::{Acceptors, Listener};
 pub use self::names::resolve;
@@ -102,6 +105,7 @@ pub use self::timer::Timer;
 pub use self::watch::Watch;
 #[cfg(feature = "sim")]
 pub(crate) use self::watch::raise;
+pub use self::when::When;
 pub use crate::io::{
     Addr, Backend, Credentials, DATAGRAM_BYTES_MAX, Datagram, Endpoint, RecvBuf, Report, SendBuf,
     SimCall, SimClient, SimNet,

@@ -4,12 +4,12 @@
 //! check and delegate: what a connection is, and which core may touch which half of it, is in
 //! [`super::conn`].
 
-use super::conn::{AtStop, ColorHalf, Conn, Next, Phase};
+use super::conn::{AtStop, ColorHalf, Conn, Next, Phase, Queued};
 use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unique::UniqueColor;
-use crate::io::{Addr, Credentials, Fd, How, Owner, RecvBuf, SendBuf};
+use crate::io::{Addr, Bufs, Credentials, Fd, How, Owner, PARTS_MAX, RecvBuf, SendBuf};
 use crate::net::registry::Registry;
 use crate::{Callback, Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
@@ -494,44 +494,134 @@ impl Stream {
         }
     }
 
-    /// Counts bytes as queued; they come back if they can be sent now, because none are before
-    /// them, and are to be.
-    fn admit(
+    /// Queues several buffers for sending, in order, as one write: all of them are admitted, or
+    /// none. They are not joined by copying: one system call takes up to 256 of them. For parts
+    /// that are at hand, as a header and a large body, or `bytes::Bytes` that several connections
+    /// are sent. (Many parts of less than some hundred bytes each cost less as one `Vec<u8>`.)
+    ///
+    /// Order, the moment at which they are sent, and what becomes of received buffers, are as for
+    /// [`write`](Self::write).
+    ///
+    /// ```
+    /// use mely::Cx;
+    /// use mely::net::{SendBuf, Stream};
+    /// use std::sync::Arc;
+    /// fn answer(stream: &Stream, cx: &mut Cx, body: &Arc<[u8]>) {
+    ///     let header = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    ///     let parts = [SendBuf::from(header), Arc::clone(body).into()];
+    ///     if stream.write_vectored(cx, parts).is_err() {
+    ///         stream.abort(cx);
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), for the bytes of all parts together.
+    pub fn write_vectored<B: Into<SendBuf>>(
         &self,
         cx: &mut Cx,
-        bytes: SendBuf,
+        parts: impl IntoIterator<Item = B>,
+    ) -> Result<(), Rejected<Vec<SendBuf>>> {
+        let parts: Vec<SendBuf> = parts.into_iter().map(B::into).collect();
+        if let Some(next) = self.admit(cx, parts, false)? {
+            Arc::clone(&self.conn).start_send(cx, next);
+        }
+        Ok(())
+    }
+
+    /// Runs `callback` once, when all that was written before has been given to the kernel, or with
+    /// the error that ended sending. So after the write of a part it tells when that part has been
+    /// sent, whatever is written behind it. (Whether the peer has received it, only the peer knows.)
+    /// The callback must be of the connection's color, and is an event of its own, also if nothing
+    /// waits to be sent. It is dropped if the connection is aborted. During a
+    /// [`close`](Self::close) it is still called.
+    ///
+    /// ```
+    /// use mely::net::Stream;
+    /// use mely::{Callback, Cx};
+    /// use std::io;
+    /// fn send_part(stream: &Stream, cx: &mut Cx, part: Vec<u8>) {
+    ///     let bytes = part.len();
+    ///     let sent = move |_: &mut Cx, result: io::Result<()>| match result {
+    ///         Ok(()) => println!("{bytes} bytes are sent"),
+    ///         Err(error) => println!("not all of {bytes} bytes is sent: {error}"),
+    ///     };
+    ///     if stream.write(cx, part).is_ok() {
+    ///         // Not refused: this is the connection's color.
+    ///         let _ = stream.on_sent(cx, Callback::anonymous_value(stream.color(), sent));
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Reason`](crate::Reason) outside the connection's color, or if the callback is of another;
+    /// [`Reason::Closed`](crate::Reason::Closed) if the connection is closed, or sending has failed.
+    /// The callback is then dropped.
+    pub fn on_sent<F>(&self, cx: &mut Cx, callback: Callback<F>) -> Result<(), Reason>
+    where
+        F: FnOnce(&mut Cx, io::Result<()>) + Send + 'static,
+    {
+        let Callback { handler, color, f } = callback;
+        if color != self.color() {
+            return Err(Reason::OtherColor {
+                state: self.color(),
+                handler: color,
+            });
+        }
+        {
+            let colored = self.conn.colored.borrow(cx)?;
+            if colored.phase != Phase::Open || colored.broken {
+                return Err(Reason::Closed);
+            }
+        }
+        self.conn.mark_sent(cx, handler, Box::new(f));
+        Ok(())
+    }
+
+    /// Counts bytes as queued; they come back if they can be sent now, because none are before
+    /// them, and are to be.
+    fn admit<W: Written>(
+        &self,
+        cx: &mut Cx,
+        written: W,
         now: bool,
-    ) -> Result<Option<Next>, Rejected<SendBuf>> {
+    ) -> Result<Option<Next>, Rejected<W>> {
         let core = &cx.worker().core;
         let (number, is_long) = (core.event_number(), core.is_in_long());
         let mut colored = match self.conn.colored.borrow(cx) {
             Ok(colored) => colored,
             Err(refused) => {
-                return Err(Rejected::new(refused, bytes.into_lasting()));
+                return Err(Rejected::new(refused, written.into_lasting()));
             }
         };
         if colored.phase != Phase::Open || colored.broken || colored.shutdown {
-            return Err(Rejected::new(Reason::Closed, bytes.into_lasting()));
+            return Err(Rejected::new(Reason::Closed, written.into_lasting()));
         }
-        let queued = colored.queued_bytes + bytes.len();
+        let bytes = written.len();
+        let queued = colored.queued_bytes + bytes;
         if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
-            return Err(Rejected::new(Reason::NoRoom, bytes.into_lasting()));
+            return Err(Rejected::new(Reason::NoRoom, written.into_lasting()));
         }
         colored.queued_bytes = queued;
+        colored.written_bytes += bytes as u64;
         if colored.queues() {
-            colored.queue.push_back(bytes.into_lasting());
+            written.queue(&mut colored);
             return Ok(None);
         }
         // What waits in the queue waits for the send under way.
         debug_assert!(colored.queue.is_empty());
-        if !now && !is_long && colored.sent_in == Some(number) {
+        if !now && !is_long && colored.sent_in == Some(number) || !written.is_one_send() {
+            let sends = now || is_long || colored.sent_in != Some(number);
             colored.gathers = true;
-            colored.queue.push_back(bytes.into_lasting());
+            written.queue(&mut colored);
             colored.end();
-            self.conn.gather(cx);
+            match sends {
+                true => self.conn.send_gathered(cx),
+                false => self.conn.gather(cx),
+            }
             return Ok(None);
         }
-        Ok(Some(colored.begin_send(bytes)))
+        Ok(Some(colored.begin_send(written.into_bufs())))
     }
 
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has
@@ -563,22 +653,6 @@ impl Stream {
             // What this event has written before counts, too.
             self.conn.tell_sent(cx);
         }
-        Ok(())
-    }
-
-    /// Calls `f` once, in the connection's color, when all queued bytes have been sent, or with the
-    /// error that ended sending. Some bytes are queued. If the connection is closed before, `f` is
-    /// dropped.
-    pub(crate) fn after_sent<F>(&self, cx: &mut Cx, f: F) -> Result<(), Reason>
-    where
-        F: FnOnce(&mut Cx, io::Result<()>) + Send + 'static,
-    {
-        let mut colored = self.conn.colored.borrow(cx)?;
-        if colored.phase != Phase::Open || colored.broken {
-            return Err(Reason::Closed);
-        }
-        debug_assert!(colored.queues(), "it would not be called");
-        colored.after_sent.push(Box::new(f));
         Ok(())
     }
 
@@ -698,6 +772,66 @@ impl Stream {
             let close = move |cx: &mut Cx| conn.close(cx, at_once);
             let _ = poster.post_own_until(Until::End, None, color, close);
         }
+    }
+}
+
+/// What one write is given.
+trait Written {
+    fn len(&self) -> usize;
+    /// Whether one send takes all of it.
+    fn is_one_send(&self) -> bool;
+    fn into_lasting(self) -> Self;
+    fn into_bufs(self) -> Bufs;
+    fn queue(self, colored: &mut ColorHalf);
+}
+
+impl Written for SendBuf {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn is_one_send(&self) -> bool {
+        true
+    }
+
+    fn into_lasting(self) -> SendBuf {
+        SendBuf::into_lasting(self)
+    }
+
+    fn into_bufs(self) -> Bufs {
+        self.into()
+    }
+
+    fn queue(self, colored: &mut ColorHalf) {
+        colored.queue.push_back(Queued {
+            buf: SendBuf::into_lasting(self),
+            is_apart: false,
+        });
+    }
+}
+
+impl Written for Vec<SendBuf> {
+    fn len(&self) -> usize {
+        self.iter().map(|part| part.len()).sum()
+    }
+
+    fn is_one_send(&self) -> bool {
+        self.len() <= PARTS_MAX
+    }
+
+    fn into_lasting(self) -> Vec<SendBuf> {
+        self.into_iter().map(SendBuf::into_lasting).collect()
+    }
+
+    fn into_bufs(self) -> Bufs {
+        Bufs::Several(self)
+    }
+
+    fn queue(self, colored: &mut ColorHalf) {
+        colored.queue.extend(self.into_iter().map(|part| Queued {
+            buf: part.into_lasting(),
+            is_apart: true,
+        }));
     }
 }
 

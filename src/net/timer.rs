@@ -1,34 +1,35 @@
-//! Timers, a heap a core: once or again and again, set in handlers or elsewhere.
+//! Timers: once or again and again, set in handlers or elsewhere.
 
 use super::driver::control;
+pub(super) use super::timers::Timers;
+use super::when::TimerClock;
+pub(super) use super::when::in_ns;
 use crate::callback::Callback;
 use crate::color::CoreId;
 use crate::event::node::Sort;
 use crate::host::panics::LateDrop;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
-use crate::host::unfinished::Obstacle;
 use crate::net::driver::Driver;
+use crate::net::when::When;
 use crate::sched::core::Core;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, charge};
+use crate::sync::{Mutex, MutexGuard, charge};
 use crate::{Color, Cx, Handler, Rejected};
-use slab::Slab;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::panicking;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// A timer that has not fired.
 pub(super) struct Pending {
-    /// How many timers of this core were set before.
-    number: u64,
     callback: Box<dyn FnOnce(&mut Cx) + Send>,
-    place: Arc<Place>,
-    handler: Option<&'static Handler>,
-    color: Color,
+    pub(super) place: Arc<Place>,
+    pub(super) handler: Option<&'static Handler>,
+    pub(super) color: Color,
+    /// What it goes by, and how late it may be.
+    pub(super) clock: TimerClock,
+    pub(super) slack_ns: u64,
     /// That of a hold's deadline passes the color's gate, and a stop does not cancel it.
     sort: Sort,
 }
@@ -79,7 +80,7 @@ impl Pending {
 
 /// What a timer and the handle to it share.
 #[derive(Debug, Default)]
-struct Place {
+pub(super) struct Place {
     canceled: AtomicBool,
     /// A panic has canceled it. Set before that is.
     by_panic: AtomicBool,
@@ -87,12 +88,13 @@ struct Place {
     at: Mutex<Option<At>>,
 }
 
-/// Where a timer is: among whose timers, at which index, and with which number.
+/// Where a timer is: among the timers of this core that go by this clock, the one before which so
+/// many were set on the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct At {
-    core: CoreId,
-    index: usize,
-    number: u64,
+pub(super) struct At {
+    pub(super) core: CoreId,
+    pub(super) clock: TimerClock,
+    pub(super) number: u64,
 }
 
 impl Place {
@@ -121,6 +123,12 @@ impl Place {
         *self.at.lock().unwrap()
     }
 
+    /// Where it is to be noted while this is locked, unless it is canceled.
+    pub(super) fn lock_unless_canceled(&self) -> Option<MutexGuard<'_, Option<At>>> {
+        let at = self.at.lock().unwrap();
+        (!self.is_canceled()).then_some(at)
+    }
+
     /// Drops its callback, which is not called any more.
     fn drop_callback(&self, callback: impl FnOnce(&mut Cx)) {
         drop(LateDrop::new(
@@ -130,158 +138,19 @@ impl Place {
     }
 }
 
+#[cfg(test)]
+impl Pending {
+    /// One of this color that does nothing.
+    pub(super) fn of_color(color: Color) -> Pending {
+        Place::new().pending(Callback::anonymous(color, |_| ()), Sort::ORDINARY)
+    }
+}
+
 impl fmt::Debug for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending")
             .field("color", &self.color)
             .finish_non_exhaustive()
-    }
-}
-
-/// The timers of a core.
-///
-/// Those that are due at the same moment fire in the order in which they were set. A canceled timer
-/// leaves its entry in the heap, where it is recognized by its number; when those outnumber the
-/// living, the heap is made anew.
-#[derive(Debug)]
-pub(super) struct Timers {
-    core: CoreId,
-    /// When (ns), number, index.
-    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    pending: Slab<Pending>,
-    /// Timers set so far.
-    set: u64,
-}
-
-impl Timers {
-    pub(super) fn of(core: CoreId) -> Timers {
-        Timers {
-            core,
-            heap: BinaryHeap::new(),
-            pending: Slab::new(),
-            set: 0,
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
-    /// Adds a timer, unless it was canceled.
-    fn add(&mut self, at_ns: u64, mut pending: Pending) -> Result<At, Pending> {
-        let place = Arc::clone(&pending.place);
-        let mut its = place.at.lock().unwrap();
-        if place.is_canceled() {
-            return Err(pending);
-        }
-        let number = self.set;
-        self.set += 1;
-        pending.number = number;
-        let index = self.pending.insert(pending);
-        let at = At {
-            core: self.core,
-            index,
-            number,
-        };
-        *its = Some(at);
-        self.heap.push(Reverse((at_ns, number, index)));
-        Ok(at)
-    }
-
-    /// Adds a timer, or drops its callback in its color if it was canceled.
-    pub(super) fn set(&mut self, at_ns: u64, pending: Pending, core: &mut Core) {
-        if let Err(pending) = self.add(at_ns, pending) {
-            pending.discard(core);
-        }
-    }
-
-    fn lives(pending: &Slab<Pending>, index: usize, number: u64) -> bool {
-        pending.get(index).is_some_and(|p| p.number == number)
-    }
-
-    /// Forgets what was canceled at the head of the heap.
-    fn settle(&mut self) {
-        while let Some(&Reverse((_, number, index))) = self.heap.peek()
-            && !Timers::lives(&self.pending, index, number)
-        {
-            self.heap.pop();
-        }
-    }
-
-    /// When the next timer is due.
-    pub(super) fn next_ns(&mut self) -> Option<u64> {
-        self.settle();
-        self.heap.peek().map(|&Reverse((at_ns, ..))| at_ns)
-    }
-
-    /// The next timer that is due.
-    pub(super) fn due(&mut self, now_ns: u64) -> Option<Pending> {
-        if self.next_ns()? > now_ns {
-            return None;
-        }
-        self.pop()
-    }
-
-    /// Takes out all but the deadlines of holds, in the order in which they are due.
-    pub(super) fn take_ordinary(&mut self) -> Vec<Pending> {
-        let mut entries: Vec<_> = self.heap.iter().map(|&Reverse(entry)| entry).collect();
-        entries.sort_unstable();
-        let mut take = |(_, number, index)| {
-            let ordinary =
-                Timers::lives(&self.pending, index, number) && !self.pending[index].sort.passes;
-            ordinary.then(|| self.pending.remove(index))
-        };
-        entries.into_iter().filter_map(&mut take).collect()
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.pending.len()
-    }
-
-    /// Those that are due last, at most this many; for reports.
-    pub(super) fn latest(&self, most: usize, now_ns: u64) -> Vec<Obstacle> {
-        let entries = self.heap.iter().map(|&Reverse(entry)| entry);
-        let mut living: Vec<_> = entries
-            .filter(|&(_, number, index)| Timers::lives(&self.pending, index, number))
-            .collect();
-        // A core asks this once a second while it drains: all are not sorted for a few.
-        if living.len() > most {
-            living.select_nth_unstable_by_key(most, |&entry| Reverse(entry));
-            living.truncate(most);
-        }
-        living.sort_unstable_by_key(|&entry| Reverse(entry));
-        let obstacle = |(at_ns, _, index): (u64, u64, usize)| {
-            let Pending { handler, color, .. } = &self.pending[index];
-            Obstacle::Timer {
-                color: *color,
-                handler: handler.map_or("(deadline of a hold)", Handler::name),
-                due_in: Duration::from_nanos(at_ns.saturating_sub(now_ns)),
-            }
-        };
-        living.into_iter().map(obstacle).collect()
-    }
-
-    /// The next timer, due or not.
-    fn pop(&mut self) -> Option<Pending> {
-        self.settle();
-        let Reverse((_, _, index)) = self.heap.pop()?;
-        Some(self.pending.remove(index))
-    }
-
-    /// Takes a canceled timer out, if it is one of these and has not fired.
-    fn cancel(&mut self, at: At) -> Option<Pending> {
-        let At { index, number, .. } = at;
-        if at.core != self.core || !Timers::lives(&self.pending, index, number) {
-            return None;
-        }
-        let pending = self.pending.remove(index);
-        if self.heap.len() > 64 && self.heap.len() > 2 * self.pending.len() {
-            let living = &self.pending;
-            self.heap
-                .retain(|&Reverse((_, number, i))| Timers::lives(living, i, number));
-        }
-        Some(pending)
     }
 }
 
@@ -381,6 +250,7 @@ impl Drop for Timer {
 struct Repeating<F> {
     f: F,
     every_ns: u64,
+    slack_ns: u64,
     due_ns: u64,
     place: Arc<Place>,
     handler: Option<&'static Handler>,
@@ -389,11 +259,13 @@ struct Repeating<F> {
 
 impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
     /// Sets the timer for the first time, on this core.
-    fn begin(cx: &mut Cx, every_ns: u64, place: Arc<Place>, callback: Callback<F>) {
+    fn begin(cx: &mut Cx, period: Period, place: Arc<Place>, callback: Callback<F>) {
         let Callback { handler, color, f } = callback;
+        let Period { every_ns, slack_ns } = period;
         let repeating = Repeating {
             f,
             every_ns,
+            slack_ns,
             due_ns: cx.worker().core.clock.now_ns().saturating_add(every_ns),
             place,
             handler,
@@ -420,9 +292,10 @@ impl<F: FnMut(&mut Cx, ()) + Send + 'static> Repeating<F> {
 
     fn set(self, cx: &mut Cx) {
         let (due_ns, place) = (self.due_ns, Arc::clone(&self.place));
-        let (handler, color) = (self.handler, self.color);
+        let (handler, color, slack_ns) = (self.handler, self.color, self.slack_ns);
         let fire = Callback::new(handler, color, move |cx: &mut Cx| self.fire(cx));
-        let pending = place.pending(fire, Sort::ORDINARY);
+        let mut pending = place.pending(fire, Sort::ORDINARY);
+        pending.slack_ns = slack_ns;
         pending.set(cx, due_ns);
     }
 }
@@ -434,7 +307,9 @@ impl fmt::Debug for Timer {
 }
 
 impl Cx {
-    /// Runs the callback once, in its color, no earlier than `after` from now. While this core is
+    /// Runs the callback once, in its color, no earlier than `when`: a [`Duration`] from now, an
+    /// [`Instant`] or a [`SystemTime`], with a [slack](When::slack) if it may be late. What becomes
+    /// of it if the clock is set, or the machine suspended, is told at [`When`]. While this core is
     /// inside a handler, another one that idles posts its event; if none does, it is posted late by
     /// as much. Then it waits for its color's turn like any other; a sleeping core wakes for it.
     /// Completions of this core (data, connections, ends of sends) that are there when the timer is
@@ -454,32 +329,47 @@ impl Cx {
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn timer<F>(&mut self, after: Duration, callback: Callback<F>) -> Timer
+    pub fn timer<F>(&mut self, when: impl Into<When>, callback: Callback<F>) -> Timer
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.set_timer(after, callback, Sort::ORDINARY)
+        self.set_timer(when.into(), callback, Sort::ORDINARY)
     }
 
     /// A timer for a hold's deadline.
-    pub(crate) fn deadline<F>(&mut self, after: Duration, callback: Callback<F>) -> Timer
+    pub(crate) fn deadline<F>(&mut self, when: impl Into<When>, callback: Callback<F>) -> Timer
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        self.set_timer(after, callback, Sort::PASSING)
+        self.set_timer(when.into(), callback, Sort::PASSING)
+    }
+
+    /// The time by the runtime's clock ([`now`](Self::now)) as an [`Instant`], to compute others
+    /// for timers from. On a real machine it is [`Instant::now`]. In a simulation it goes on with
+    /// the virtual time, from when the simulation was built.
+    pub fn instant(&self) -> Instant {
+        self.worker_ref().inner.start + self.now()
+    }
+
+    /// The time of day, to compute others for timers from. On a real machine it is
+    /// [`SystemTime::now`]. In a simulation it is virtual: it begins with the year 2000, UTC, goes
+    /// on with the virtual time, and can be set (`Simulation::set_system_time`).
+    pub fn system_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(self.worker_ref().inner.wall_ns())
     }
 
     /// Runs the callback again and again, in its color: the first time no earlier than `every` from
     /// now, and then at multiples of that. The next time is set when the callback has run, so at
     /// most one event of an interval is queued; times that are missed meanwhile are left out. For
-    /// each time applies what [`timer`](Self::timer) says of lateness and order.
+    /// each time applies what [`timer`](Self::timer) says of lateness and order. `every` is a
+    /// [`Duration`], with a [slack](When::slack) if each time may be late.
     ///
     /// It ends when it is canceled, by the callback itself too, through the [`Timer`]; when the
     /// runtime is asked to stop; and with a panic of the callback. The closure is then dropped in
     /// its color. A runtime that ends when it is idle is not idle while there is an interval.
     ///
     /// # Panics
-    /// If `every` is zero.
+    /// If `every` is zero, or made from an [`Instant`] or a [`SystemTime`].
     ///
     /// ```
     /// use mely::{Callback, Color, Runtime};
@@ -497,21 +387,21 @@ impl Cx {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
-    pub fn interval<F>(&mut self, every: Duration, callback: Callback<F>) -> Timer
+    pub fn interval<F>(&mut self, every: impl Into<When>, callback: Callback<F>) -> Timer
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        let (every_ns, timer) = (period_ns(every), Timer::new(self.poster()));
-        Repeating::begin(self, every_ns, Arc::clone(&timer.place), callback);
+        let (period, timer) = (Period::of(every.into()), Timer::new(self.poster()));
+        Repeating::begin(self, period, Arc::clone(&timer.place), callback);
         timer
     }
 
-    fn set_timer<F>(&mut self, after: Duration, callback: Callback<F>, sort: Sort) -> Timer
+    fn set_timer<F>(&mut self, when: When, callback: Callback<F>, sort: Sort) -> Timer
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let timer = Timer::new(self.poster());
-        Arc::clone(&timer.place).set(self, after, callback, sort);
+        Arc::clone(&timer.place).set(self, when, callback, sort);
         timer
     }
 }
@@ -539,13 +429,15 @@ impl Timer {
 
 impl Place {
     /// Sets the timer, on its core.
-    fn set<F>(self: Arc<Place>, cx: &mut Cx, after: Duration, callback: Callback<F>, sort: Sort)
+    fn set<F>(self: Arc<Place>, cx: &mut Cx, when: When, callback: Callback<F>, sort: Sort)
     where
         F: FnOnce(&mut Cx) + Send + 'static,
     {
-        let pending = self.pending(callback, sort);
-        let now_ns = cx.worker().core.clock.now_ns();
-        pending.set(cx, now_ns.saturating_add(in_ns(after)));
+        let mut pending = self.pending(callback, sort);
+        let worker = cx.worker();
+        let (clock, at_ns) = when.due(&worker.inner, worker.core.clock.now_ns());
+        (pending.clock, pending.slack_ns) = (clock, when.slack_ns);
+        pending.set(cx, at_ns);
     }
 
     /// What is set.
@@ -554,36 +446,44 @@ impl Place {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         Pending {
-            number: 0,
             callback: Box::new(callback.f),
             place: self,
             handler: callback.handler,
             color: callback.color,
+            clock: TimerClock::Monotonic,
+            slack_ns: 0,
             sort,
         }
     }
 }
 
-/// That of an interval.
-#[track_caller]
-fn period_ns(every: Duration) -> u64 {
-    assert!(
-        !every.is_zero(),
-        "an interval of no time: it would always be due"
-    );
-    in_ns(every)
+/// That of an interval, and how late each time may be.
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    every_ns: u64,
+    slack_ns: u64,
 }
 
-/// Three hundred years are for ever.
-pub(super) fn in_ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos())
-        .unwrap_or(u64::MAX)
-        .min(u64::MAX / 2)
+impl Period {
+    #[track_caller]
+    fn of(every: When) -> Period {
+        let Some(duration) = every.duration() else {
+            panic!("an interval needs a Duration, and not a point in time: {every:?}");
+        };
+        assert!(
+            !duration.is_zero(),
+            "an interval of no time: it would always be due"
+        );
+        Period {
+            every_ns: in_ns(duration),
+            slack_ns: every.slack_ns,
+        }
+    }
 }
 
 impl Poster {
     /// Like [`Cx::timer`], from wherever a poster is: the timer is set on the core on which the
-    /// callback's color is now, by an event of that core, and `after` begins when that runs.
+    /// callback's color is now, by an event of that core. A [`Duration`] begins when that runs.
     ///
     /// # Errors
     /// [`Reason::Ended`](crate::Reason::Ended) once the runtime was asked to stop (by a strong
@@ -602,7 +502,7 @@ impl Poster {
     /// ```
     pub fn timer<F>(
         &self,
-        after: Duration,
+        when: impl Into<When>,
         callback: Callback<F>,
     ) -> Result<Timer, Rejected<Callback<F>>>
     where
@@ -612,8 +512,8 @@ impl Poster {
             Timer::new(Poster::of(&self.inner)),
             self.core_of(callback.color),
         );
-        let its = Arc::clone(&timer.place);
-        let wrap = |callback| move |cx: &mut Cx| its.set(cx, after, callback, Sort::ORDINARY);
+        let (its, when) = (Arc::clone(&timer.place), when.into());
+        let wrap = |callback| move |cx: &mut Cx| its.set(cx, when, callback, Sort::ORDINARY);
         self.post_wrapped(None, control(core), callback, wrap)?;
         Ok(timer)
     }
@@ -625,7 +525,7 @@ impl Poster {
     /// As [`timer`](Self::timer).
     ///
     /// # Panics
-    /// If `every` is zero.
+    /// If `every` is zero, or made from an [`Instant`] or a [`SystemTime`].
     ///
     /// ```
     /// use mely::{Callback, Color, Runtime};
@@ -645,19 +545,19 @@ impl Poster {
     #[track_caller]
     pub fn interval<F>(
         &self,
-        every: Duration,
+        every: impl Into<When>,
         callback: Callback<F>,
     ) -> Result<Timer, Rejected<Callback<F>>>
     where
         F: FnMut(&mut Cx, ()) + Send + 'static,
     {
-        let every_ns = period_ns(every);
+        let period = Period::of(every.into());
         let (timer, core) = (
             Timer::new(Poster::of(&self.inner)),
             self.core_of(callback.color),
         );
         let its = Arc::clone(&timer.place);
-        let wrap = |callback| move |cx: &mut Cx| Repeating::begin(cx, every_ns, its, callback);
+        let wrap = |callback| move |cx: &mut Cx| Repeating::begin(cx, period, its, callback);
         self.post_wrapped(None, control(core), callback, wrap)?;
         Ok(timer)
     }
@@ -666,97 +566,6 @@ impl Poster {
     fn core_of(&self, color: Color) -> CoreId {
         let slots = &self.inner.shared.slots;
         slots.owner(slots.map.slot(color))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A timer of this color, by which it is told from the others.
-    fn pending(color: u64) -> Pending {
-        Pending {
-            number: 0,
-            callback: Box::new(|_| ()),
-            place: Place::new(),
-            handler: None,
-            color: Color::from(color),
-            sort: Sort::ORDINARY,
-        }
-    }
-
-    fn color(pending: Option<Pending>) -> Option<Color> {
-        pending.map(|pending| pending.color)
-    }
-
-    #[test]
-    fn canceled_timers_are_passed_over() {
-        let mut timers = Timers::of(CoreId::of(0));
-        let first = timers.add(10, pending(1)).unwrap();
-        let _second = timers.add(20, pending(2)).unwrap();
-        let third = timers.add(30, pending(3)).unwrap();
-        let _fourth = timers.add(40, pending(4)).unwrap();
-        assert_eq!(color(timers.cancel(first)), Some(Color::from(1)));
-        assert!(timers.cancel(first).is_none(), "only once");
-        assert_eq!(timers.next_ns(), Some(20));
-        assert!(timers.due(19).is_none());
-        assert_eq!(color(timers.due(20)), Some(Color::from(2)));
-        // Its place is taken by another, whose name is not the same.
-        let fifth = timers.add(50, pending(5)).unwrap();
-        assert!(timers.cancel(third).is_some());
-        assert!(timers.cancel(third).is_none());
-        assert_ne!(fifth.number, first.number);
-        // Also with none that is due.
-        assert_eq!(color(timers.pop()), Some(Color::from(4)));
-        assert!(!timers.is_empty());
-        assert_eq!(color(timers.pop()), Some(Color::from(5)));
-        assert!(timers.pop().is_none() && timers.is_empty());
-    }
-
-    #[test]
-    fn the_latest_are_named() {
-        let mut timers = Timers::of(CoreId::of(0));
-        // In no order.
-        let at = |i: u64| i * 37 % 101;
-        for i in 0..101 {
-            let added = timers.add(at(i), pending(at(i))).unwrap();
-            if at(i) == 99 {
-                timers.cancel(added);
-            }
-        }
-        for (most, last) in [(3, &[100, 98, 97][..]), (0, &[])] {
-            let latest = timers.latest(most, 0).into_iter();
-            let colors = latest.map(|named| match named {
-                Obstacle::Timer { color, .. } => color.value(),
-                other => panic!("{other:?}"),
-            });
-            assert!(colors.eq(last.iter().copied()));
-        }
-        assert_eq!(timers.latest(200, 0).len(), 100);
-    }
-
-    #[test]
-    fn the_heap_does_not_grow_with_what_was_canceled() {
-        let mut timers = Timers::of(CoreId::of(0));
-        let _stays = timers.add(1, pending(1)).unwrap();
-        for at_ns in 2..10_000 {
-            let at = timers.add(at_ns, pending(2)).unwrap();
-            assert!(timers.cancel(at).is_some());
-            assert!(timers.heap.len() <= 64, "{}", timers.heap.len());
-        }
-        assert_eq!(color(timers.pop()), Some(Color::from(1)));
-        assert!(timers.pop().is_none());
-        // Of many living timers few entries are dead, and then all is left as it is.
-        let mut timers = Timers::of(CoreId::of(0));
-        let all: Vec<_> = (0..200)
-            .map(|at_ns| timers.add(at_ns, pending(3)).unwrap())
-            .collect();
-        for (i, &at) in all.iter().enumerate() {
-            assert!(timers.cancel(at).is_some());
-            let (entries, living) = (timers.heap.len(), 199 - i);
-            assert!(entries <= (2 * living).max(64), "{entries} for {living}");
-        }
-        assert!(timers.is_empty());
     }
 }
 

@@ -59,8 +59,10 @@
 //! between any two events, and inside a handler where that calls [`pause`] or [`work`]; both do
 //! nothing in a runtime that is not simulated.
 //!
-//! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the time of day, other
-//! threads, addresses. A test that repeats itself keeps clear of those.
+//! What is not: [`HashMap`](std::collections::HashMap)s with random keys, the machine's clocks
+//! ([`Instant::now`](std::time::Instant::now) and [`SystemTime::now`]; those of the simulation are
+//! [`Cx::instant`] and [`Cx::system_time`]), other threads, addresses. A test that repeats itself
+//! keeps clear of those.
 //! [`Simulation::fingerprint`] tells whether two runs were the same.
 //!
 //! [Blocking work](crate::Cx::try_blocking) runs as events of virtual threads; the seed decides
@@ -112,7 +114,7 @@ use crate::signal::Signal;
 use crate::sync::charge;
 use crate::{Builder, Cx, Poster, RunError, Runtime};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Steps after which a run is given up, unless told otherwise.
 const STEPS_MAX: u64 = 50_000_000;
@@ -340,6 +342,38 @@ impl Simulation {
     /// The virtual time since the beginning.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.cores.now_ns())
+    }
+
+    /// Sets the virtual time of day ([`Cx::system_time`]), as somebody sets a machine's clock:
+    /// timers that are due at a [`SystemTime`] go by it from now on. Times before 1970 are 1970. It
+    /// begins with the year 2000, UTC.
+    ///
+    /// ```
+    /// use mely::{Callback, Color, Runtime, sim::Step};
+    /// use std::time::Duration;
+    /// let mut simulation = Runtime::builder().simulate(7)?;
+    /// let in_an_hour = simulation.system_time() + Duration::from_secs(3_600);
+    /// simulation.start(move |cx| {
+    ///     cx.timer(in_an_hour, Callback::anonymous(Color::from(1), |cx| cx.stop()));
+    /// })?;
+    /// simulation.set_system_time(in_an_hour);
+    /// while simulation.step() != Step::Ended {}
+    /// simulation.end()?;
+    /// assert!(simulation.now() < Duration::from_secs(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_system_time(&self, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        let wall_ns = since.map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        });
+        let wall_ns = wall_ns.min(u64::MAX / 2);
+        self.runtime.inner.set_wall_ns(wall_ns);
+    }
+
+    /// The virtual time of day.
+    pub fn system_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(self.runtime.inner.wall_ns())
     }
 
     /// Steps of cores so far.

@@ -2,20 +2,20 @@
 
 use super::ambient::try_with_cx;
 use crate::host::inner::Inner;
-use crate::net::Timer;
+use crate::net::{Timer, When};
 use crate::sync::{Arc, Mutex};
 use crate::{Callback, Cx, Handler};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 /// What the end of a sleep runs under.
 static SLEEP: Handler = Handler::new("mely: sleep");
 
-/// Returns `after` from the first poll, no earlier; see [`Cx::timer`](crate::Cx::timer) for how
-/// late.
+/// Returns no earlier than `when`: a [`Duration`](std::time::Duration) from the first poll, an
+/// [`Instant`](std::time::Instant) or a [`SystemTime`](std::time::SystemTime); see [`When`], and
+/// [`Cx::timer`](crate::Cx::timer) for how late.
 ///
 /// Unlike a timer it goes on when the runtime was asked to stop: the task, which keeps the run from
 /// ending, does what it does to its end. A task that sleeps in a loop ends the loop by
@@ -38,13 +38,13 @@ static SLEEP: Handler = Handler::new("mely: sleep");
 /// assert!(slept >= Duration::from_millis(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn sleep(after: Duration) -> impl Future<Output = ()> + Send + use<> {
-    Sleep::new(after)
+pub fn sleep<W: Into<When>>(when: W) -> impl Future<Output = ()> + Send + use<W> {
+    Sleep::new(when.into())
 }
 
 /// The future of [`sleep`].
 pub(crate) struct Sleep {
-    after: Duration,
+    when: When,
     timer: Option<(Timer, Arc<Mutex<Alarm>>)>,
 }
 
@@ -54,8 +54,8 @@ enum Alarm {
 }
 
 impl Sleep {
-    pub(crate) fn new(after: Duration) -> Sleep {
-        Sleep { after, timer: None }
+    pub(crate) fn new(when: When) -> Sleep {
+        Sleep { when, timer: None }
     }
 }
 
@@ -76,7 +76,7 @@ impl Future for Sleep {
                         waker.wake();
                     }
                 };
-                cx.deadline(self.after, Callback::new(Some(&SLEEP), cx.color(), ring))
+                cx.deadline(self.when, Callback::new(Some(&SLEEP), cx.color(), ring))
             });
             self.timer = Some((timer, alarm));
             return Poll::Pending;
@@ -129,16 +129,16 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// What `future` returns, if it does so `after` from the first poll at the latest. Else it is
-/// dropped.
+/// Returns the output of `future`; or drops it, if it is not ready by `when`, which is counted as by
+/// [`sleep`].
 ///
 /// # Errors
 /// [`Elapsed`].
 ///
 /// # Panics
 /// As [`sleep`].
-pub async fn timeout<F: Future>(after: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let (mut future, mut sleep) = (pin!(future), pin!(sleep(after)));
+pub async fn timeout<F: Future>(when: impl Into<When>, future: F) -> Result<F::Output, Elapsed> {
+    let (mut future, mut sleep) = (pin!(future), pin!(sleep(when.into())));
     poll_fn(move |context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Ok(output));

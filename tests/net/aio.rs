@@ -1,6 +1,7 @@
 //! Streams that tasks read and write, on every backend.
 
 mod ends;
+mod lines;
 mod stopping;
 
 use crate::common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};

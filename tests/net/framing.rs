@@ -12,6 +12,51 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect()
 }
 
+/// Lines with bodies behind them, whole or piece by piece, however the bytes come.
+#[test]
+fn bodies_come_between_lines() {
+    let bytes = b"4\r\na\nb\n0\n\n11\n0123456789\n2\r\n\r\n3\nabc";
+    let bodies = [&b"a\nb\n"[..], b"", b"0123456789\n", b"\r\n", b"abc"];
+    for cut in 1..bytes.len() {
+        for whole in [true, false] {
+            let (mut lines, mut got) = (Lines::new(2), Vec::new());
+            // What is left of a body.
+            let mut left = None;
+            for piece in bytes.chunks(cut) {
+                lines.push(piece);
+                loop {
+                    let Some(body_bytes) = left else {
+                        match lines.next_line().unwrap() {
+                            // What is behind the empty body.
+                            Some(b"") => continue,
+                            Some(line) => {
+                                let text = std::str::from_utf8(line).unwrap();
+                                left = Some(text.parse::<usize>().unwrap());
+                                got.push(Vec::new());
+                                continue;
+                            }
+                            None => break,
+                        }
+                    };
+                    let part = match whole {
+                        true => lines.next_exact(body_bytes).unwrap_or_default(),
+                        false => lines.next_up_to(body_bytes),
+                    };
+                    got.last_mut().unwrap().extend_from_slice(part);
+                    left = (part.len() < body_bytes).then(|| body_bytes - part.len());
+                    if part.is_empty() && body_bytes > 0 {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(got, bodies, "in pieces of {cut}, whole: {whole}");
+            assert_eq!((lines.rest(), left), (&b""[..], None));
+            assert_eq!(lines.next_exact(1), None);
+            assert_eq!(lines.next_up_to(9), b"");
+        }
+    }
+}
+
 type Got = (Vec<Vec<u8>>, Option<String>, Vec<u8>);
 
 fn lines(pieces: &[&[u8]], line_bytes_max: usize) -> Got {

@@ -5,6 +5,7 @@ mod connecting;
 mod listening;
 mod pausing;
 mod stopping;
+mod vectored;
 
 use crate::common::calls::Calls;
 use crate::common::wire::{ACCEPTING, Client, all_backends, any_port, on, with_server};

@@ -6,4 +6,5 @@ mod common;
 mod placement;
 mod stress;
 mod timers;
+mod when;
 mod working;

@@ -433,7 +433,7 @@ fn a_file_is_sent_through_short_calls() {
                     tell.send(sent.map_err(|error| error.kind())).unwrap();
                 });
             };
-            let any = "127.0.0.1:0".parse().unwrap();
+            let any = "127.0.0.1:0";
             let accepted = ACCEPT.on_each(HERE, accepted);
             let listener = cx.listen(any, Acceptors::Single, accepted).unwrap();
             tell_addr.send(listener.local_addr()).unwrap();
@@ -442,7 +442,7 @@ fn a_file_is_sent_through_short_calls() {
         while simulation.step() != Step::Stalled {}
         let addr = addr.recv().unwrap();
         for resets_after in [None, Some(100_000)] {
-            let mut client = simulation.network().connect(addr).unwrap();
+            let mut client = simulation.network().connect(&addr).unwrap();
             let mut got = Vec::new();
             let mut space = [0; 4_096];
             loop {

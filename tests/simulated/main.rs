@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod clock;
 mod delays;
 mod files;
 mod planted;

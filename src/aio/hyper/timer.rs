@@ -1,5 +1,6 @@
 //! hyper's time.
 
+use crate::net::When;
 use crate::task::ambient::try_with_cx;
 use crate::task::time;
 use ::hyper::rt::{Sleep, Timer};
@@ -20,33 +21,29 @@ pub struct TaskTimer;
 
 impl Timer for TaskTimer {
     fn sleep(&self, after: Duration) -> Pin<Box<dyn Sleep>> {
-        SleepUntil::boxed(self.now().checked_add(after))
+        // The sleep counts from this call, and a sleep of mely's from its first poll.
+        SleepUntil::boxed(match self.now().checked_add(after) {
+            Some(deadline) => deadline.into(),
+            None => after.into(),
+        })
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        SleepUntil::boxed(Some(deadline))
+        SleepUntil::boxed(deadline.into())
     }
 
     fn now(&self) -> Instant {
-        // The core's clock counts from there.
-        let now = try_with_cx(|cx| cx.worker_ref().inner.start + cx.now());
+        let now = try_with_cx(|cx| cx.instant());
         now.unwrap_or_else(|_| Instant::now())
     }
 }
 
-/// Sleeps until then. The sleep counts from its first poll, and so is begun there.
-struct SleepUntil {
-    /// None: longer than an [`Instant`] can say.
-    deadline: Option<Instant>,
-    sleep: Option<time::Sleep>,
-}
+/// A sleep of mely's.
+struct SleepUntil(time::Sleep);
 
 impl SleepUntil {
-    fn boxed(deadline: Option<Instant>) -> Pin<Box<dyn Sleep>> {
-        Box::pin(SleepUntil {
-            deadline,
-            sleep: None,
-        })
+    fn boxed(when: When) -> Pin<Box<dyn Sleep>> {
+        Box::pin(SleepUntil(time::Sleep::new(when)))
     }
 }
 
@@ -54,12 +51,7 @@ impl Future for SleepUntil {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.deadline;
-        let begin = || {
-            let left = |deadline: Instant| deadline.saturating_duration_since(TaskTimer.now());
-            time::Sleep::new(deadline.map_or(Duration::MAX, left))
-        };
-        Pin::new(self.sleep.get_or_insert_with(begin)).poll(context)
+        Pin::new(&mut self.0).poll(context)
     }
 }
 

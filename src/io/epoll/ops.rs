@@ -6,8 +6,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
-    socket,
+    Addr, Bufs, Fd, ListenOptions, Op, Operation, Side, State, Token, operation::Terminal, socket,
 };
 use super::{Epoll, Item, Place};
 
@@ -37,7 +36,7 @@ impl Epoll {
     }
 
     /// Tries at once: most responses fit into the socket's buffer, and need no registration.
-    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         let op = self.start(token, fd, State::send(buf), Place::Active);
         let completion = self.step_send(op);
         self.ready.extend(completion);

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
+use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use super::super::operation::is_about_one_connection;
 use super::super::{Completion, Done, Op, Side, State, operation::Terminal, socket};
@@ -229,13 +229,16 @@ impl Epoll {
         for _ in 0..SENDS_MAX {
             let operation = &mut self.ops.get_mut(op)?.operation;
             let fd = operation.fd;
-            let State::Send { buf, sent_bytes } = &mut operation.state else {
+            let State::Send {
+                buf, sent_bytes, ..
+            } = &mut operation.state
+            else {
                 return None;
             };
             if *sent_bytes == buf.len() {
                 return self.finish(op, Terminal::Ok);
             }
-            match send(fd.borrow(), &buf[*sent_bytes..], SendFlags::NOSIGNAL) {
+            match buf.send(fd, *sent_bytes) {
                 // Nothing sent of something is not said to happen; going on could last forever.
                 Ok(0) => return self.finish(op, Terminal::Failed(Errno::PIPE)),
                 Ok(sent) => {

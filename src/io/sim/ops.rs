@@ -3,7 +3,7 @@
 use std::io;
 
 use super::super::{
-    Addr, Fd, ListenOptions, Op, Operation, SendBuf, Side, State, Token, operation::Terminal,
+    Addr, Bufs, Fd, ListenOptions, Op, Operation, Side, State, Token, operation::Terminal,
 };
 use super::Sim;
 
@@ -32,7 +32,7 @@ impl Sim {
         self.start(token, fd, State::Recv)
     }
 
-    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         self.start(token, fd, State::send(buf))
     }
 

@@ -155,8 +155,10 @@ impl Sim {
                 Some(Ok(buf)) => Ok(PollStep::More(Done::Received(Ok(buf)))),
                 Some(Err(errno)) => Err(errno),
             },
-            State::Send { buf, sent_bytes } => net
-                .with(|net| net.send(fd, &buf[*sent_bytes..]))
+            State::Send {
+                buf, sent_bytes, ..
+            } => net
+                .with(|net| net.send(fd, buf.rest(*sent_bytes)))
                 .map(|sent| {
                     *sent_bytes += sent;
                     let all = *sent_bytes == buf.len();

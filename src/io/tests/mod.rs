@@ -41,7 +41,7 @@ macro_rules! suite {
 suite! {
     streams: round_trip, large_send_to_a_slow_reader, pipelined_small_receives, end_of_stream,
         closed_at_once_after_the_end, half_closed, shut_down_by_us, reset_by_us, peer_reset,
-        reset_races_with_receive, send_to_a_closed_peer, send_of_nothing, connect_and_talk,
+        reset_races_with_receive, send_to_a_closed_peer, send_of_nothing, send_of_parts, connect_and_talk,
         connect_refused, connect_to_nowhere, port_in_use, port_free_again, port_shared,
         limit_is_kept, portions_of_all_sizes, answers_go_out_at_once, sent_by_another_core,
         connections_by_the_thousand, many_at_once, accept_goes_on_after_dead_ones,

@@ -333,7 +333,13 @@ fn child_a_send_to_nobody_raises_no_signal() {
     let mut world = chosen_by_env();
     let (fd, _client) = world.pair();
     world.backend.owner().shutdown(fd, How::Write);
-    assert_eq!(world.backend.owner().send_now(fd, b"x"), 0);
+    assert_eq!(
+        world
+            .backend
+            .owner()
+            .send_now(fd, &SendBuf::from("x").into()),
+        0
+    );
     let (send, _) = world.send(fd, "x");
     let error = world.sent(send).0.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);

@@ -247,6 +247,40 @@ pub(super) fn send_of_nothing(make: Make<'_>) {
     world.backend.close(fd);
 }
 
+/// One after the other, also where the kernel takes a part of them at a time; and an end.
+pub(super) fn send_of_parts(make: Make<'_>) {
+    let mut world = make(&Config::default());
+    let (fd, mut client) = world.pair();
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
+    for part_bytes in [1_000_000, 100_001, 4_000] {
+        let parts = bytes.chunks(part_bytes).map(|part| part.to_vec().into());
+        let parts = parts.chain([SendBuf::default()]).collect();
+        let (send, _) = world.send_parts(fd, parts);
+        let mut got = Vec::new();
+        while got.len() < bytes.len() {
+            let portion = 10_000.min(bytes.len() - got.len());
+            got.extend(world.read(&mut client, portion));
+        }
+        assert!(got == bytes);
+        let (res, sent_bytes) = world.sent_parts(send);
+        res.unwrap();
+        assert_eq!(sent_bytes, bytes.len());
+    }
+    for nothing in [Vec::new(), vec![SendBuf::default(); 2]] {
+        let (send, _) = world.send_parts(fd, nothing);
+        let (res, sent_bytes) = world.sent_parts(send);
+        assert!(res.is_ok() && sent_bytes == 0);
+    }
+    // Canceled in the middle, it says how far it came.
+    let parts = vec![SendBuf::from(bytes.clone()); 30];
+    let (send, op) = world.send_parts(fd, parts);
+    world.read(&mut client, 10_000);
+    world.backend.cancel(op);
+    let (res, sent_bytes) = world.sent_parts(send);
+    assert!(res.is_err() && (10_000..30_000_000).contains(&sent_bytes));
+    world.backend.close(fd);
+}
+
 pub(super) fn connect_and_talk(make: Make<'_>) {
     let mut world = make(&Config::default());
     let (listener, addr) = world.listen();
@@ -635,7 +669,10 @@ pub(super) fn what_needs_no_operation(make: Make<'_>) {
     assert_eq!(world.backend.unread_bytes(fd), 0);
     world.write(&mut client, b"hello");
     world.until(|world| (world.backend.unread_bytes(fd) == 5).then_some(()));
-    let sent = world.backend.owner().send_now(fd, b"at once");
+    let sent = world
+        .backend
+        .owner()
+        .send_now(fd, &SendBuf::from("at once").into());
     // Where it is simulated each send is an operation.
     assert_eq!(sent, if world.is_sim() { 0 } else { 7 });
     assert_eq!(world.read(&mut client, sent), &b"at once"[..sent]);

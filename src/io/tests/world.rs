@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::super::{
-    Backend, Completion, Config, Done, EventSource, Fd, ListenOptions, Op, RecvBuf, SendBuf, Side,
-    SimClient, SimNet, Token,
+    Backend, Bufs, Completion, Config, Done, EventSource, Fd, ListenOptions, Op, RecvBuf, SendBuf,
+    Side, SimClient, SimNet, Token,
 };
 
 /// Nothing in these tests takes long; this is when they are hung.
@@ -66,7 +66,23 @@ impl World {
 
     pub(super) fn send(&mut self, fd: Fd, buf: impl Into<SendBuf>) -> (Token, Op) {
         let token = self.token();
-        (token, self.backend.send(token, fd, buf.into()))
+        (token, self.backend.send(token, fd, buf.into().into()))
+    }
+
+    /// Several buffers, which are not joined.
+    pub(super) fn send_parts(&mut self, fd: Fd, parts: Vec<SendBuf>) -> (Token, Op) {
+        let token = self.token();
+        (token, self.backend.send(token, fd, Bufs::Several(parts)))
+    }
+
+    /// What a send of several has come to, and how many bytes were sent.
+    pub(super) fn sent_parts(&mut self, token: Token) -> (io::Result<()>, usize) {
+        match self.next(token).done {
+            Done::Sent {
+                res, sent_bytes, ..
+            } => (res, sent_bytes),
+            other => panic!("{other:?} from a send"),
+        }
     }
 
     pub(super) fn readable(&mut self, fd: Fd) -> (Token, Op) {
@@ -270,7 +286,10 @@ impl World {
                 res,
                 buf,
                 sent_bytes,
-            } => (res, buf, sent_bytes),
+            } => match buf {
+                Bufs::One(buf) => (res, buf, sent_bytes),
+                Bufs::Several(_) => panic!("{buf:?} from a send of one"),
+            },
             other => panic!("{other:?} from a send"),
         }
     }

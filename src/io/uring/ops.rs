@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::SocketFlags;
 
 use super::super::{
-    Addr, Fd, FileOp, ListenOptions, Op, Operation, SendBuf, Side, State, Token,
-    kernel::Submission, operation::Terminal, socket,
+    Addr, Bufs, Fd, FileOp, ListenOptions, Op, Operation, Side, State, Token, kernel::Submission,
+    operation::Terminal, socket,
 };
 use super::{CANCEL, DOORBELL, Item, Place, Uring};
 use crate::sync::Arc;
@@ -33,7 +33,7 @@ impl Uring {
         self.start(token, fd, State::Recv)
     }
 
-    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: SendBuf) -> Op {
+    pub(in crate::io) fn send(&mut self, token: Token, fd: Fd, buf: Bufs) -> Op {
         self.start(token, fd, State::send(buf))
     }
 
@@ -94,6 +94,14 @@ impl Uring {
             return;
         };
         *armed = true;
+        if let State::Send {
+            buf,
+            sent_bytes,
+            message,
+        } = &mut operation.state
+        {
+            *message = buf.message(*sent_bytes);
+        }
         let submission = Submission::of(op, operation);
         self.push(submission);
     }

@@ -215,7 +215,9 @@ impl Uring {
                     Err(errno) => self.stop(op, errno, false),
                 };
             }
-            State::Send { buf, sent_bytes } => {
+            State::Send {
+                buf, sent_bytes, ..
+            } => {
                 if let Some(errno) = errno {
                     return self.stop(op, errno, is_passing(errno));
                 }

@@ -240,7 +240,7 @@ fn a_send_of_which_nothing_was_taken_has_failed() {
     on_each(&Config::default(), |uring| {
         let (here, _there) = UnixStream::pair().unwrap();
         let fd = Fd::from_raw(here.as_raw_fd());
-        let op = uring.send(Token(0), fd, SendBuf::from("all"));
+        let op = uring.send(Token(0), fd, SendBuf::from("all").into());
         let end = uring.complete(op.0, 0, false);
         assert_eq!(reason(end), is(Errno::PIPE));
     });

@@ -16,6 +16,7 @@ use crate::io::How;
 use crate::net::driver::{Driver, control};
 use crate::net::registry::Registry;
 use crate::sync::atomic::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl ColorHalf {
@@ -52,16 +53,19 @@ impl Conn {
             colored.broken |= at_once && colored.queued_bytes > 0;
             if at_once {
                 colored.gathers = false;
-                let queued: usize = colored.queue.drain(..).map(|buf| buf.len()).sum();
+                let queued: usize = colored.queue.drain(..).map(|its| its.buf.len()).sum();
                 colored.queued_bytes -= queued;
             }
             let dropped = Callbacks {
                 on_data: colored.on_data.take(),
                 on_drained: None,
                 after_received: std::mem::take(&mut colored.after_received),
-                // No write could follow.
-                after_sent: std::mem::take(&mut colored.after_sent),
                 on_arrived: colored.on_arrived.take(),
+                // Else they are told of what is still sent.
+                marks: match at_once {
+                    true => std::mem::take(&mut colored.marks),
+                    false => VecDeque::new(),
+                },
                 after_panic: colored.panicked,
             };
             let (sending, broken) = (colored.sending, colored.broken);

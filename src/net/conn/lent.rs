@@ -11,12 +11,13 @@
 //! the stream of a task is, resets its connection as well: to the peer, an end would mean that it
 //! has got everything.
 
-use super::{ColorHalf, Conn, Phase};
+use super::{ColorHalf, Conn, Mark, Phase};
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::quiesce::Until;
 use crate::io::RecvBuf;
 use crate::net::Stream;
 use crate::{Cx, Handler};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ type Field<R> = fn(&mut ColorHalf) -> Option<&mut Option<OnResult<R>>>;
 
 pub(super) type OnData = OnResult<RecvBuf>;
 pub(super) type AfterReceived = Box<dyn FnOnce(&mut Cx) + Send>;
-pub(super) type AfterSent = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>;
 pub(super) type OnDrained = OnResult<()>;
+pub(in crate::net) type OnSent = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>;
 
 impl ColorHalf {
     /// Where `on_data` is kept between its calls, if it may be called again.
@@ -47,8 +48,8 @@ impl ColorHalf {
             on_data: self.on_data.take(),
             on_drained: self.on_drained.take(),
             after_received: std::mem::take(&mut self.after_received),
-            after_sent: std::mem::take(&mut self.after_sent),
             on_arrived: self.on_arrived.take(),
+            marks: std::mem::take(&mut self.marks),
             after_panic: self.panicked,
         }
     }
@@ -60,8 +61,8 @@ pub(super) struct Callbacks {
     pub(super) on_data: Option<OnData>,
     pub(super) on_drained: Option<OnDrained>,
     pub(super) after_received: Vec<AfterReceived>,
-    pub(super) after_sent: Vec<AfterSent>,
     pub(super) on_arrived: Option<AfterReceived>,
+    pub(super) marks: VecDeque<Mark>,
     /// The connection is over since the application has panicked.
     pub(super) after_panic: bool,
 }
@@ -71,11 +72,11 @@ impl Callbacks {
         let after_panic = self.after_panic;
         drops.run(|| drop(LateDrop::new(self.on_data, after_panic)));
         drops.run(|| drop(LateDrop::new(self.on_drained, after_panic)));
-        for callback in self.after_sent {
-            drops.run(|| drop(LateDrop::new(callback, after_panic)));
-        }
         for callback in self.after_received.into_iter().chain(self.on_arrived) {
             drops.run(|| drop(LateDrop::new(callback, after_panic)));
+        }
+        for mark in self.marks {
+            drops.run(|| drop(LateDrop::new(mark.callback, after_panic)));
         }
     }
 }

@@ -31,17 +31,17 @@ mod sending;
 
 pub(super) use self::lent::Doubt;
 pub use self::receiving::AHEAD_BYTES_MAX;
-pub(super) use self::sending::Next;
+pub(super) use self::sending::{Mark, Next, Queued};
 
 use self::idle::Idle;
-use self::lent::{AfterReceived, AfterSent, OnData, OnDrained};
+use self::lent::{AfterReceived, OnData, OnDrained};
 use super::confined::AtHome;
 use super::driver::{Driver, control};
 use crate::color::CoreId;
 use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
-use crate::io::{Fd, Op, Owner, SendBuf};
+use crate::io::{Fd, Op, Owner};
 use crate::net::registry::Registry;
 use crate::sched::core::Core;
 use crate::sync::CellMut;
@@ -68,18 +68,20 @@ pub(super) struct ColorHalf {
     on_drained: Option<OnDrained>,
     /// A callback for each of the home half's marks, in their order.
     pub(super) after_received: Vec<AfterReceived>,
-    /// Each is called once, when all queued bytes have been sent or sending has failed.
-    pub(super) after_sent: Vec<AfterSent>,
     /// Called when all has been given to the application that had arrived when the runtime was
     /// asked to stop, if the connection is under way.
     pub(super) on_arrived: Option<AfterReceived>,
     /// It is closed at once.
     aborted: bool,
     pub(super) drained_handler: Option<&'static Handler>,
-    pub(super) queue: VecDeque<SendBuf>,
+    pub(super) queue: VecDeque<Queued>,
     /// Bytes in `queue`, and in the send under way if the kernel has not taken all of it at once.
     pub(super) queued_bytes: usize,
     pub(super) queued_bytes_max: usize,
+    /// All bytes that were ever written.
+    pub(super) written_bytes: u64,
+    /// Callbacks of `on_sent`, in the order of what they wait for.
+    pub(super) marks: VecDeque<Mark>,
     /// A send is under way on a ring, or a gathered one is to come.
     pub(super) sending: bool,
     /// What is queued is sent when the event that runs is over.
@@ -126,13 +128,14 @@ impl ColorHalf {
             on_data: None,
             on_drained: None,
             after_received: Vec::new(),
-            after_sent: Vec::new(),
             on_arrived: None,
             aborted: false,
             drained_handler: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
             queued_bytes_max: sending::QUEUED_MAX,
+            written_bytes: 0,
+            marks: VecDeque::new(),
             sending: false,
             gathers: false,
             sent_in: None,

@@ -22,7 +22,7 @@ use super::file::FileUnderWay;
 use super::listener::{Acceptor, Listening};
 use super::names::Dial;
 use super::registry::Registry;
-use super::timer::{Pending, Timers};
+use super::timer::{Pending, Timers, in_ns};
 use super::watch::{AtEnd, Watching};
 use crate::color::CoreId;
 use crate::host::inner::Inner;
@@ -32,8 +32,8 @@ use crate::host::stage::Stage;
 use crate::host::unfinished::{NAMED_MAX, Obstacle, UnderWay};
 use crate::host::worker::Worker;
 use crate::io::{
-    Brings, Completion, Config, Done, EventSource, Fd, FileOp, Lookout, Op, Owner, Report, SendBuf,
-    Side, Token,
+    Alarm, Brings, Bufs, Completion, Config, Done, EventSource, Fd, FileOp, Lookout, Op, Owner,
+    Report, Side, Token,
 };
 use crate::sched::core::Core;
 use crate::shared::Shared;
@@ -99,6 +99,8 @@ pub(super) enum Operation {
         file: FileUnderWay,
         op: Op,
     },
+    /// Tells when a timer is due by the time of day.
+    Alarm,
 }
 
 /// The timers that were due by `now_ns` wait for the event source, so often.
@@ -120,6 +122,13 @@ pub(crate) struct Driver {
     reaped: Vec<Completion>,
     /// Timers are due, and wait for completions that were there before.
     late: Option<Late>,
+    /// What tells that a timer is due by the time of day; none in a simulation, whose driver knows.
+    /// Behind the backend, which watches it.
+    alarm: Option<Alarm>,
+    /// It is watched.
+    hears_alarm: bool,
+    /// It has told so.
+    alarm_has_rung: bool,
     /// Connections that were just accepted; none between two looks.
     burst: Option<(Arc<Listening>, Vec<io::Result<Fd>>)>,
     /// Listeners that wait to accept again, and since when, in ns.
@@ -158,6 +167,10 @@ impl Driver {
         }
         let (backend, report) = EventSource::new(choice, &config)?;
         let owner = backend.owner();
+        let alarm = match owner.is_simulated() {
+            true => None,
+            false => Some(Alarm::new()?),
+        };
         let driver = Driver {
             here: Here::claim(inner, core),
             backend,
@@ -166,6 +179,9 @@ impl Driver {
             completions: VecDeque::new(),
             reaped: Vec::new(),
             late: None,
+            alarm,
+            hears_alarm: false,
+            alarm_has_rung: false,
             burst: None,
             resting: Vec::new(),
             stage: None,
@@ -305,18 +321,13 @@ impl Driver {
     /// timers are posted in the next look, whatever waits.
     pub(crate) fn look_at_all(&mut self, core: &mut Core) {
         core.looked();
-        let has_timers = !self.timers.is_empty() || !self.resting.is_empty();
-        if self.late.is_none() && (has_timers || !self.lingering.is_empty()) {
-            let now_ns = core.clock.now_ns();
-            if self.is_due(now_ns) {
-                let waiting = self.backend.catch_up();
-                let waiting = waiting.unwrap_or_else(|error| self.failed(&error));
-                let reaps = LATE_REAPS * (1 + waiting / (COMPLETIONS_MAX / 2));
-                self.late = Some(Late { now_ns, reaps });
-            }
-        }
+        self.catch_up_if_due(core);
         loop {
             let reaped = self.reap_completions(core, COMPLETIONS_MAX, EventSource::poll);
+            if self.alarm_has_rung {
+                // That was among them: by the time of day, it is not known before.
+                self.catch_up_if_due(core);
+            }
             let Some(Late { now_ns, reaps }) = self.late.take() else {
                 break;
             };
@@ -338,11 +349,34 @@ impl Driver {
         self.post_burst(core);
     }
 
+    /// If timers are due, they wait from now on for all that has completed by now.
+    fn catch_up_if_due(&mut self, core: &Core) {
+        let has_timers = !self.timers.is_empty() || !self.resting.is_empty();
+        if self.late.is_some() || !has_timers && self.lingering.is_empty() {
+            return;
+        }
+        let now_ns = core.clock.now_ns();
+        if self.is_due(now_ns) {
+            let waiting = self.backend.catch_up();
+            let waiting = waiting.unwrap_or_else(|error| self.failed(&error));
+            let reaps = LATE_REAPS * (1 + waiting / (COMPLETIONS_MAX / 2));
+            self.late = Some(Late { now_ns, reaps });
+        }
+    }
+
     /// Posts the timers that are due.
     fn fire(&mut self, now_ns: u64, core: &mut Core) {
         // Also at the limit of events: each was accepted when it was set.
         while let Some(timer) = self.timers.due(now_ns) {
             timer.fire(core);
+        }
+        self.alarm_has_rung = false;
+        if !self.timers.has_no_wall() {
+            let wall_ns = self.inner.wall_ns();
+            while let Some(timer) = self.timers.wall_due(wall_ns) {
+                timer.fire(core);
+            }
+            self.set_alarm();
         }
         self.accept_again(now_ns, core);
         self.end_lingering(now_ns, core);
@@ -436,6 +470,13 @@ impl Driver {
                     Watching::ready(watching, result, core);
                 }
             }
+            (Operation::Alarm, Done::Ready(result)) => {
+                if let Err(error) = result {
+                    self.failed(&error);
+                }
+                self.alarm.iter_mut().for_each(Alarm::hear);
+                self.alarm_has_rung = !self.timers.has_no_wall();
+            }
             (Operation::Connect { .. }, done @ Done::Connected(_)) => {
                 let Operation::Connect {
                     mut connecting, fd, ..
@@ -510,7 +551,7 @@ impl Driver {
             }
             Operation::Watch { watching, .. } => Watching::discard(watching, core),
             Operation::Send { conn, .. } => release(conn, core),
-            Operation::Connect { .. } | Operation::File { .. } => {}
+            Operation::Connect { .. } | Operation::File { .. } | Operation::Alarm => {}
         }
     }
 
@@ -598,7 +639,11 @@ impl Driver {
                         self.backend.cancel(*op);
                     }
                 }
-                Operation::Recv { .. } | Operation::Send { .. } | Operation::File { .. } => {}
+                // Sleeps go on, by the time of day too.
+                Operation::Recv { .. }
+                | Operation::Send { .. }
+                | Operation::File { .. }
+                | Operation::Alarm => {}
             }
         }
         for (_, acceptor) in std::mem::take(&mut self.resting) {
@@ -634,7 +679,7 @@ impl Driver {
         &mut self,
         conn: Arc<Conn>,
         handler: &'static Handler,
-        buf: SendBuf,
+        buf: Bufs,
         len: usize,
     ) {
         let fd = conn.fd;
@@ -645,12 +690,32 @@ impl Driver {
     }
 
     /// Sets a timer, or drops its callback in its color: if it was canceled, or the runtime ends.
+    /// It is due then, by its own clock.
     pub(super) fn set_timer(&mut self, at_ns: u64, pending: Pending, core: &mut Core) {
         self.has_started = true;
         if pending.passes() || !self.is_ending() {
             self.timers.set(at_ns, pending, core);
+            self.set_alarm();
         } else {
             pending.discard(core);
+        }
+    }
+
+    /// Sets the alarm to the next moment at which a timer is due by the time of day.
+    fn set_alarm(&mut self) {
+        let Some(at_ns) = self.timers.next_wall_ns() else {
+            return;
+        };
+        let Some(alarm) = &mut self.alarm else {
+            return;
+        };
+        let (fd, set) = (alarm.fd(), alarm.set(at_ns));
+        if let Err(error) = set {
+            self.failed(&error);
+        }
+        if !std::mem::replace(&mut self.hears_alarm, true) {
+            let watch = |b: &mut EventSource, token| b.ready(token, fd, Side::Reader);
+            self.start(watch, |_| Operation::Alarm);
         }
     }
 
@@ -765,10 +830,22 @@ impl Driver {
 
     /// When a timer is due, or a listener has rested, or a connection lingered.
     fn due_ns(&mut self) -> Option<u64> {
+        let timers = [self.timers.next_ns(), self.wall_due_ns()];
         let resting = self.resting.iter().map(|&(at_ns, _)| at_ns);
         let lingering = self.lingering.front().map(|&(at_ns, _)| at_ns);
         let others = resting.chain(lingering);
-        self.timers.next_ns().into_iter().chain(others).min()
+        timers.into_iter().flatten().chain(others).min()
+    }
+
+    /// When a timer is due by the time of day, as the core's clock has it.
+    fn wall_due_ns(&mut self) -> Option<u64> {
+        let at_ns = self.timers.next_wall_ns()?;
+        if self.alarm.is_some() {
+            // When it will ring by the core's clock depends on who sets the other one.
+            return self.alarm_has_rung.then_some(0);
+        }
+        let in_ns = at_ns.saturating_sub(self.inner.wall_ns());
+        Some(self.inner.now_ns().saturating_add(in_ns))
     }
 
     /// A connection lingers: it is closed in a while, whatever its peer does.
@@ -848,7 +925,15 @@ impl Source for Driver {
         let due_ns = self.due_ns();
         let now_ns = due_ns.map_or(0, |_| self.inner.now_ns());
         if let Some((lookout, due_ns)) = self.lookout.as_ref().zip(due_ns) {
-            lookout.watch_timer(self.core.index(), due_ns, now_ns);
+            // An event that is thought to be short is mostly over when its core's next timer is
+            // due, and with many timers the lookout would wake up for each of them, in vain. So it
+            // is told as late as the watchdog would find out, which is asleep.
+            let progress = &self.inner.shared.core(self.core).progress;
+            let at_ns = match progress.is_known_long() {
+                true => due_ns,
+                false => due_ns.max(now_ns.saturating_add(in_ns(self.inner.config.watch_period))),
+            };
+            lookout.watch_timer(self.core.index(), at_ns, now_ns);
         }
         // Timers come behind what has completed.
         self.backend.watch() || self.is_due(now_ns) && !self.hides
@@ -938,10 +1023,14 @@ impl Source for Driver {
         let ignores_sends = self.stage == Some(Stage::Close);
         let mut operations = self.operations.iter();
         let is_quiet = match ignores_sends {
-            true => operations.all(|(_, operation)| matches!(operation, Operation::Send { .. })),
+            true => operations.all(|(_, operation)| {
+                matches!(operation, Operation::Send { .. } | Operation::Alarm)
+            }),
             // A signal that may come, or a child that nobody waits for, is no work.
             false => operations.all(|(_, operation)| match operation {
                 Operation::Watch { watching, .. } => watching.at_end == AtEnd::Ignored,
+                // Timers are counted themselves.
+                Operation::Alarm => true,
                 _ => false,
             }),
         };
@@ -989,7 +1078,7 @@ impl Source for Driver {
             _ => None,
         });
         named.extend(files.take(NAMED_MAX));
-        named.extend(self.timers.latest(NAMED_MAX, now_ns));
+        named.extend(self.timers.latest(NAMED_MAX, now_ns, self.inner.wall_ns()));
         UnderWay {
             timers: self.timers.len() as u64,
             connections: count as u64,

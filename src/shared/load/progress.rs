@@ -171,11 +171,16 @@ impl Progress {
         self.fresh.store(fresh, relaxed::Ordering::Relaxed);
     }
 
+    /// Whether the core is inside an event that is known to take as long as is worth watching its
+    /// event source.
+    pub(crate) fn is_known_long(&self) -> bool {
+        self.is_very_long() || self.stuck.load(relaxed::Ordering::Relaxed) == self.turns()
+    }
+
     /// Whether the core is inside an event in which its event source is
     /// [watched](crate::shared::idle::lookout).
     pub(crate) fn is_watched(&self) -> bool {
-        self.is_very_long()
-            || self.stuck.load(relaxed::Ordering::Relaxed) == self.turns()
+        self.is_known_long()
             || self.fresh.load(relaxed::Ordering::Relaxed) && self.profile().is_some()
     }
 
