@@ -1,6 +1,8 @@
 //! Addresses of sockets, of any family.
 
-use rustix::net::{SocketAddrAny, SocketAddrUnix};
+use super::kernel::unix_name;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -8,6 +10,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// Of the path of a Unix socket: with the zero byte at its end it fills what the kernel has for it.
+const UNIX_BYTES_MAX: usize = 107;
 
 /// The address of a socket: an IP address and port, a host name and port, or the name of a Unix
 /// socket.
@@ -35,7 +40,8 @@ pub enum Addr {
     Ip(SocketAddr),
     /// A host name and a port, `example.org:80`, to be resolved.
     Name(String),
-    /// A Unix socket in the file system. At most 107 bytes, which the system allows.
+    /// A Unix socket in the file system; of at most 107 bytes, which the system allows. Unix sockets
+    /// know no reset: where another connection is reset, its peer sees an end.
     Unix(PathBuf),
     /// A Unix socket in Linux's abstract namespace, without the leading zero byte.
     Abstract(Vec<u8>),
@@ -86,7 +92,15 @@ impl Addr {
             Addr::Unix(path) if path.as_os_str().is_empty() => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty path"));
             }
+            // A longer one the kernel would take, and tell without the zero byte at its end.
+            Addr::Unix(path) if path.as_os_str().len() > UNIX_BYTES_MAX => {
+                return Err(rustix::io::Errno::NAMETOOLONG.into());
+            }
             Addr::Unix(path) => SocketAddrUnix::new(path.as_path())?,
+            // It would be bound, and told as no name.
+            Addr::Abstract(name) if name.is_empty() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty name"));
+            }
             Addr::Abstract(name) => SocketAddrUnix::new_abstract_name(name)?,
             Addr::Unnamed => SocketAddrUnix::new_unnamed(),
             Addr::Name(name) => {
@@ -100,18 +114,16 @@ impl Addr {
 
     /// As the kernel tells it.
     pub(super) fn from_any(addr: SocketAddrAny) -> io::Result<Addr> {
-        let unix = match SocketAddr::try_from(addr.clone()) {
-            Ok(ip) => return Ok(Addr::Ip(ip)),
-            Err(_) => SocketAddrUnix::try_from(addr)?,
-        };
-        Ok(if let Some(path) = unix.path() {
-            Addr::Unix(PathBuf::from(std::ffi::OsString::from_vec(
-                path.to_bytes().to_vec(),
-            )))
-        } else {
-            match unix.abstract_name() {
-                Some(name) if !name.is_empty() => Addr::Abstract(name.to_vec()),
-                _ => Addr::Unnamed,
+        if addr.address_family() != AddressFamily::UNIX {
+            return Ok(Addr::Ip(SocketAddr::try_from(addr)?));
+        }
+        let name = unix_name(&addr);
+        Ok(match name.split_first() {
+            None | Some((0, [])) => Addr::Unnamed,
+            Some((0, name)) => Addr::Abstract(name.to_vec()),
+            Some(_) => {
+                let path = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                Addr::Unix(PathBuf::from(OsString::from_vec(path.to_vec())))
             }
         })
     }
@@ -247,7 +259,8 @@ impl ToSocketAddrs for Addr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
-    /// The number of the process, which may be another's by now.
+    /// The number of the process, which may be another's by now; 0 for one that this process cannot
+    /// see, outside of a container.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
@@ -256,7 +269,8 @@ pub struct Credentials {
 }
 
 /// What to listen on or to bind: an [`Addr`] or anything that converts into one, or a socket that
-/// was made elsewhere, with any options and by any means.
+/// was made elsewhere, with any options and by any means. Whether such a socket blocks is changed, for
+/// all processes that have it; when its listener is closed, the connections that wait are accepted.
 ///
 /// ```
 /// use mely::net::{Acceptors, Endpoint};

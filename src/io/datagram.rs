@@ -26,7 +26,8 @@ pub struct Datagram {
     pub data: Vec<u8>,
     /// Where it came from.
     pub from: Addr,
-    /// It was longer than [`DATAGRAM_BYTES_MAX`], and the rest of it is lost.
+    /// It was longer than [`DATAGRAM_BYTES_MAX`], and the rest of it is lost; or some of its
+    /// descriptors are, since the process may have no more.
     pub truncated: bool,
     /// The descriptors that were sent with it over a Unix socket, not to be inherited by children.
     pub descriptors: Vec<OwnedFd>,
@@ -90,6 +91,10 @@ impl Descriptor {
 
     pub(crate) fn fd(&self) -> Fd {
         self.fd
+    }
+
+    pub(crate) fn is_unix(&self) -> bool {
+        self.is_unix
     }
 
     pub(crate) fn is_simulated(&self) -> bool {
@@ -176,9 +181,12 @@ impl Descriptor {
     }
 }
 
+/// For descriptors, and for credentials, which a socket that was made elsewhere may ask for.
+const SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1));
+
 /// Receives from a Unix socket, and the descriptors that were sent with it.
 fn receive_one(fd: Fd) -> Result<Datagram, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     RECEIVED.with_borrow_mut(|bytes| {
         bytes.resize(DATAGRAM_BYTES_MAX, 0);
@@ -187,7 +195,9 @@ fn receive_one(fd: Fd) -> Result<Datagram, Errno> {
         let received = recvmsg(fd.borrow(), &mut parts, &mut ancillary, flags)?;
         let from = received.address.map(Addr::from_any);
         let from = from.and_then(Result::ok).unwrap_or(Addr::Unnamed);
-        let truncated = received.flags.contains(ReturnFlags::TRUNC);
+        let truncated = received
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         let mut datagram = Datagram::new(bytes[..received.bytes].to_vec(), from, truncated);
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {

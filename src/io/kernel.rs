@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -144,6 +145,43 @@ pub(super) fn receive_datagrams(
         }
         Ok(())
     })
+}
+
+/// The name of a Unix socket, as it stands behind the family.
+pub(super) fn unix_name(addr: &SocketAddrAny) -> Vec<u8> {
+    let len = (addr.addr_len() as usize).min(size_of::<libc::sockaddr_un>());
+    let name = len.saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
+    // SAFETY: an address has as many bytes as it says, all of them written; the family comes first,
+    // and the rest of them is the name.
+    unsafe {
+        let start = addr.as_ptr().cast::<u8>();
+        std::slice::from_raw_parts(start.add(len - name), name).to_vec()
+    }
+}
+
+/// Which process is at the other end of a Unix socket. Its number is 0 for one of another
+/// container, so it is no `rustix::process::Pid`.
+pub(super) fn peer_credentials(fd: Fd) -> Result<libc::ucred, Errno> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes a `ucred`, of no more bytes than `len` says.
+    let told = unsafe {
+        libc::getsockopt(
+            fd.raw(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            ptr::from_mut(&mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    match told {
+        0 => Ok(peer),
+        _ => Err(last_errno()),
+    }
 }
 
 fn last_errno() -> Errno {

@@ -50,8 +50,10 @@ pub(super) fn bind_to(
     }
     match (bind(socket, &name), addr) {
         (Err(Errno::ADDRINUSE), Addr::Unix(path)) if is_stale(path, addr, kind)? => {
-            rustix::fs::unlink(path)?;
-            Ok(bind(socket, &name)?)
+            match rustix::fs::unlink(path) {
+                Ok(()) | Err(Errno::NOENT) => Ok(bind(socket, &name)?),
+                Err(errno) => Err(errno.into()),
+            }
         }
         (bound, _) => Ok(bound?),
     }
@@ -60,7 +62,10 @@ pub(super) fn bind_to(
 /// Whether the file is a socket that no process has any more. Two servers that start at the same
 /// time may both find that; then the one whose file is gone serves nobody.
 fn is_stale(path: &Path, addr: &Addr, kind: SocketType) -> io::Result<bool> {
-    let file = rustix::fs::lstat(path)?;
+    let file = match rustix::fs::lstat(path) {
+        Err(Errno::NOENT) => return Ok(true),
+        file => file?,
+    };
     if !FileType::from_raw_mode(file.st_mode).is_socket() {
         return Ok(false);
     }
@@ -80,6 +85,8 @@ pub(super) fn adopt_listener(socket: OwnedFd, nonblocking: bool) -> io::Result<F
     if kind != SocketType::STREAM || !listens {
         return Err(no_listener(Errno::INVAL));
     }
+    // Of what is not of TCP, refused.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
     rustix::io::ioctl_fionbio(&socket, nonblocking)?;
     rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     Ok(keep(socket))
@@ -194,11 +201,11 @@ pub(super) fn peer_credentials(fd: Fd) -> io::Result<Credentials> {
         let text = "not a Unix socket";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
-    let peer = sockopt::socket_peercred(fd.borrow())?;
+    let peer = super::kernel::peer_credentials(fd)?;
     Ok(Credentials {
-        pid: peer.pid.as_raw_pid(),
-        uid: peer.uid.as_raw(),
-        gid: peer.gid.as_raw(),
+        pid: peer.pid,
+        uid: peer.uid,
+        gid: peer.gid,
     })
 }
 

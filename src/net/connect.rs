@@ -92,7 +92,7 @@ impl Cx {
     ///
     /// A host name is looked up first, see [`resolve`](crate::net::resolve). Its addresses are tried
     /// one after the other, IPv6 and IPv4 in turns; each next one when the one before has failed, or
-    /// beside it after 250 ms (RFC 8305).
+    /// beside it after 250 ms (RFC 8305). A stop ends attempts, and waits for a lookup to end.
     ///
     /// If there is no connection after `limit`, the callback gets an error of the kind `TimedOut`,
     /// which names the limit. The attempt is ended, and no connection comes of it later. As any

@@ -14,7 +14,7 @@ use crate::ask::Asked;
 use crate::callback::Callback;
 use crate::io::{Addr, Datagram, Descriptor, Endpoint, Side};
 use crate::sync::Arc;
-use crate::sync::atomic::AtomicBool;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -26,6 +26,8 @@ use std::os::fd::BorrowedFd;
 pub struct DatagramSocket {
     descriptor: Arc<Descriptor>,
     local_addr: Addr,
+    /// Calls of `recv`.
+    received: Arc<AtomicU32>,
 }
 
 /// Receives for a callback.
@@ -50,12 +52,19 @@ impl<F> Receives<F> {
 }
 
 impl<F: FnMut(&mut Cx, io::Result<Datagram>) + Send> Source for Receives<F> {
-    fn tell(&mut self, _over: &AtomicBool, cx: &mut Cx) -> Next {
+    fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next {
         self.receive();
         let Some(came) = self.came.pop_front() else {
             return Next::Waits;
         };
         (self.callback)(cx, came);
+        if over.load(Ordering::Acquire) {
+            return Next::Waits;
+        }
+        if self.descriptor.is_unix() {
+            // Nothing is lost there, so nothing is taken before it is told.
+            return Next::Again;
+        }
         // What comes behind this is told by an edge.
         self.receive();
         match self.came.is_empty() {
@@ -134,6 +143,7 @@ impl Cx {
         Ok(DatagramSocket {
             descriptor: Arc::new(descriptor),
             local_addr,
+            received: Arc::default(),
         })
     }
 }
@@ -144,7 +154,8 @@ impl DatagramSocket {
         self.local_addr.clone()
     }
 
-    /// From now on [`send`](Self::send) sends to `addr`, and only datagrams from there are received.
+    /// From now on [`send`](Self::send) sends to `addr`, and only datagrams from there are received,
+    /// and those that came before.
     ///
     /// # Errors
     /// If the system refuses, with the address.
@@ -191,8 +202,8 @@ impl DatagramSocket {
 
     /// Calls back in the callback's color with each datagram, in the order of arrival, until the
     /// runtime is asked to stop or the watch is canceled. Each is an event of its own; what the color
-    /// does not take up waits in the kernel, which drops what is beyond the socket's buffer. An
-    /// error, such as a refusal by the address of an earlier `send`, does not end it.
+    /// does not take up waits in the kernel, which drops what is beyond the socket's buffer; of UDP,
+    /// up to 16 are taken from it at once, and lost if the watch ends. An error, such as a refusal by the address of an earlier `send`, does not end it.
     ///
     /// To have datagrams handled in a color of their source, receive in a
     /// [unique color](Cx::unique_color), and post each to `Color::of(&datagram.from)`, by
@@ -213,6 +224,11 @@ impl DatagramSocket {
             callback: f,
         };
         cx.watch(source, on, Side::Reader, handler, color, None, AtEnd::Keeps)
+    }
+
+    /// Whether a task that receives is to let others run: one call in sixteen.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.received.fetch_add(1, Ordering::Relaxed) % 16 == 15
     }
 
     /// What is there, without waiting.

@@ -60,12 +60,13 @@ pub fn resolve(cx: &mut Cx, addr: impl Into<Addr>) -> JoinHandle<io::Result<Vec<
         Ok(handle) => handle,
         Err(error) => {
             let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
-            asked.settle(Err(addr.name_error(error)));
+            asked.settle(Err(error));
             handle
         }
     }
 }
 
+/// Its errors name the address.
 fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<SocketAddr>>>> {
     let Addr::Name(name) = addr else {
         let found = addr.to_socket_addrs()?.collect();
@@ -74,6 +75,7 @@ fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<Soc
         return Ok(handle);
     };
     let (host, port) = Addr::host_and_port(name)?;
+    let owner = super::owner(cx)?;
     let lookup = Registry::of_runtime(&cx.worker_ref().inner)
         .lookup
         .lock()
@@ -82,7 +84,8 @@ fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<Soc
     if let Some(lookup) = lookup {
         return Ok((lookup.0)(cx, host, port));
     }
-    let (host, owner, addr) = (host.to_owned(), super::owner(cx)?, addr.clone());
+    let (host, addr) = (host.to_owned(), addr.clone());
+    let name = addr.clone();
     let search = move || {
         let found = match owner {
             Owner::Kernel => (host.as_str(), port).to_socket_addrs().map(Vec::from_iter),
@@ -94,7 +97,7 @@ fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<Soc
         found.map_err(|error| addr.name_error(error))
     };
     cx.try_blocking(search)
-        .map_err(|refused| io::Error::other(refused.reason))
+        .map_err(|refused| name.name_error(io::Error::other(refused.reason)))
 }
 
 /// What looks up a host, for a port; its errors name both.
@@ -179,7 +182,7 @@ impl Dial {
         limit: Duration,
         callback: Callback<OnConnected>,
     ) -> io::Result<()> {
-        let lookup = look_up(cx, &name).map_err(|error| name.name_error(error))?;
+        let lookup = look_up(cx, &name)?;
         let Callback { handler, color, f } = callback;
         let report = Report {
             callback: f,
@@ -208,7 +211,8 @@ impl Dial {
         F: FnOnce(&mut Cx) + Send + 'static,
     {
         let here = control(cx.core_id());
-        let timer = cx.timer(after, Callback::new(None, here, f));
+        // A stop may find the lookup under way, which it waits for.
+        let timer = cx.deadline(after, Callback::new(None, here, f));
         let old = self.state.lock().unwrap().timers[which].replace(timer);
         if let Some(old) = old {
             old.cancel(cx);

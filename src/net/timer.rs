@@ -336,7 +336,7 @@ impl Cx {
         self.set_timer(when.into(), callback, Sort::ORDINARY)
     }
 
-    /// A timer for a hold's deadline.
+    /// A timer that a stop leaves alone.
     pub(crate) fn deadline<F>(&mut self, when: impl Into<When>, callback: Callback<F>) -> Timer
     where
         F: FnOnce(&mut Cx) + Send + 'static,

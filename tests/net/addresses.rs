@@ -125,6 +125,65 @@ fn listens(backend: &Backend, at: impl Into<Endpoint> + Send + 'static) -> io::R
     listening.unwrap()
 }
 
+/// A name that fills all that the kernel has for it, and so has no zero byte at its end.
+#[test]
+fn a_peer_with_the_longest_of_names_is_named() {
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketType, bind, connect, socket,
+    };
+    let _bound = Bound::new("the longest of names");
+    let folder = Folder::new("longest");
+    let long = |name: &str| {
+        let start = folder.path("").to_str().unwrap().len();
+        folder.path(&format!("{name}{}", "x".repeat(108 - start - name.len())))
+    };
+    for (round, backend) in backends().into_iter().enumerate() {
+        let path = folder.path(&format!("server-{round}"));
+        let names = [
+            long(&format!("stream-{round}")),
+            long(&format!("datagram-{round}")),
+        ];
+        let (at, their) = (path.clone(), names.clone());
+        let runtime = on(&backend).build().unwrap();
+        let told = runtime.run_until(move |cx, finish| {
+            for name in &their {
+                let refused = cx.bind(name.as_path()).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidFilename);
+            }
+            let refused = cx.bind("@").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            let client = |kind, name: &PathBuf, to: &Path| {
+                let socket = socket(AddressFamily::UNIX, kind, None).unwrap();
+                bind(&socket, &SocketAddrUnix::new(name.as_path()).unwrap()).unwrap();
+                connect(&socket, &SocketAddrUnix::new(to).unwrap()).unwrap();
+                socket
+            };
+            let (tell, stream) = channel();
+            let on_accept = move |_: &mut Cx, incoming: io::Result<Incoming>| {
+                tell.send(incoming.unwrap().peer_addr().unwrap()).unwrap();
+            };
+            let on_accept = Callback::anonymous_each(ACCEPTING, on_accept);
+            cx.listen(at.clone(), Acceptors::Single, on_accept).unwrap();
+            drop(client(SocketType::STREAM, &their[0], &at));
+            let at = at.with_extension("datagrams");
+            let server = cx.bind(at.clone()).unwrap();
+            let socket = client(SocketType::DGRAM, &their[1], &at);
+            rustix::net::send(&socket, b"x", SendFlags::empty()).unwrap();
+            cx.spawn(Color::from(3), async move {
+                let from = server.recv().await.unwrap().from;
+                let peer = loop {
+                    match stream.try_recv() {
+                        Ok(peer) => break peer,
+                        Err(_) => mely::task::sleep(Duration::from_millis(1)).await,
+                    }
+                };
+                finish.finish([peer, from]);
+            });
+        });
+        assert_eq!(told.unwrap(), names.map(Addr::from));
+    }
+}
+
 #[test]
 fn the_process_at_the_other_end_is_known() {
     let _bound = Bound::new("the process at the other end");

@@ -406,6 +406,96 @@ fn descriptors_are_passed() {
 }
 
 #[test]
+fn what_a_canceled_watch_has_not_told_is_there() {
+    let _bound = Bound::new("a canceled watch");
+    for backend in all_backends() {
+        let (at, from) = families("canceled")[1].clone();
+        let runtime = on(&backend).build().unwrap();
+        let got = runtime.run_until(move |cx, finish| {
+            let server = cx.bind(at).unwrap();
+            let client = cx.bind(from).unwrap();
+            for number in 0..4 {
+                client.send_to(&[number], server.local_addr()).unwrap();
+            }
+            let mine: Arc<Mutex<Option<Watch>>> = Arc::default();
+            let (own, socket) = (Arc::clone(&mine), server.clone());
+            let watch = on_each(cx, &server, HERE, move |cx, received| {
+                assert_eq!(received.unwrap().data, [0]);
+                own.lock().unwrap().take().unwrap().cancel();
+                let (socket, finish) = (socket.clone(), finish.clone());
+                cx.spawn(Color::from(8), async move {
+                    let mut rest = Vec::new();
+                    while rest.len() < 3 {
+                        rest.push(socket.recv().await.unwrap().data[0]);
+                    }
+                    finish.finish(rest);
+                });
+            });
+            *mine.lock().unwrap() = Some(watch);
+        });
+        assert_eq!(got.unwrap(), [1, 2, 3], "{backend:?}");
+    }
+}
+
+#[test]
+fn a_task_that_receives_much_lets_others_run() {
+    let _bound = Bound::new("a task that receives much");
+    for backend in backends() {
+        let runtime = on(&backend).build().unwrap();
+        let outcome = runtime.run_until(move |cx, finish| {
+            let socket = cx.bind("127.0.0.1:0").unwrap();
+            let over: Arc<AtomicBool> = Arc::default();
+            let seen = Arc::clone(&over);
+            cx.spawn(HERE, async move {
+                // Each is followed by another, as long as nothing else runs.
+                socket.send_to(b"x", socket.local_addr()).unwrap();
+                while !seen.load(Ordering::Relaxed) {
+                    socket.recv().await.unwrap();
+                    socket.send_to(b"x", socket.local_addr()).unwrap();
+                }
+            });
+            cx.spawn(HERE, async move {
+                sleep(Duration::from_millis(20)).await;
+                over.store(true, Ordering::Relaxed);
+                finish.finish(());
+            });
+        });
+        outcome.unwrap();
+    }
+}
+
+/// Two watches of one socket, each the first operation of its core.
+#[test]
+fn each_core_is_told_of_a_simulated_datagram() {
+    for seed in 0..100 {
+        let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();
+        let run = |cx: &mut Cx, finish: mely::runtime::Finish<()>| {
+            let socket = cx.bind("10.0.0.1:53").unwrap();
+            let left = Arc::new(AtomicUsize::new(2));
+            for core in 0..2 {
+                let (socket, finish, left) = (socket.clone(), finish.clone(), Arc::clone(&left));
+                let color = Color::from(100 + core as u64);
+                cx.place(color, core);
+                cx.spawn(color, async move {
+                    socket.recv().await.unwrap();
+                    if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        finish.finish(());
+                    }
+                });
+            }
+            let send = move |_: &mut Cx| {
+                for _ in 0..2 {
+                    socket.send_to(b"x", "10.0.0.1:53").unwrap();
+                }
+            };
+            let later = Callback::anonymous(Color::from(9), send);
+            cx.timer(Duration::from_millis(5), later);
+        };
+        simulation.run_until(run).unwrap();
+    }
+}
+
+#[test]
 fn a_simulated_network_loses_some() {
     let run = |seed: u64| {
         let mut simulation = Runtime::builder().cores(2).simulate(seed).unwrap();

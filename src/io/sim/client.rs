@@ -168,6 +168,7 @@ impl SimNet {
     }
 
     pub(in crate::io) fn connect_datagrams(&self, fd: Fd, addr: &Addr) -> io::Result<()> {
+        addr.to_any()?;
         Ok(self.with(|net| net.connect_datagrams(fd, addr))?)
     }
 
@@ -177,6 +178,7 @@ impl SimNet {
         bytes: &[u8],
         to: Option<&Addr>,
     ) -> io::Result<()> {
+        to.map(Addr::to_any).transpose()?;
         Ok(self.with(|net| net.send_datagram(fd, bytes, to))?)
     }
 

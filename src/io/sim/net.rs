@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rustix::io::Errno;
 
-use super::super::{Addr, DATAGRAM_BYTES_MAX, Datagram, Fd, How, Op};
+use super::super::{Addr, DATAGRAM_BYTES_MAX, Datagram, Fd, How};
 use super::client::SimCall;
 
 /// The first number: not one that a confused test could mistake for a real descriptor.
@@ -65,8 +65,8 @@ struct Datagrams {
     peer: Option<Addr>,
     inbox: VecDeque<Datagram>,
     inbox_bytes: usize,
-    /// The operations that were told of what is there by now.
-    told: Vec<Op>,
+    /// The numbers that were told of what is there by now: one operation waits for each.
+    told: Vec<Fd>,
     /// The numbers that it has.
     numbers: usize,
 }
@@ -128,9 +128,26 @@ impl Net {
     }
 
     fn port(&mut self) -> u16 {
-        let port = self.next_port;
-        self.next_port = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
-        port
+        let bound = |node: &Node| match node {
+            Node::Listener { addr, .. } => addr.ip(),
+            Node::Datagrams(socket) => socket.local.as_ref()?.ip(),
+            _ => None,
+        };
+        let taken: Vec<u16> = self
+            .nodes
+            .values()
+            .filter_map(bound)
+            .map(|ip| ip.port())
+            .collect();
+        loop {
+            let port = self.next_port;
+            self.next_port = port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
+            // If all may be taken, one that is.
+            if taken.len() >= usize::from(u16::MAX - FIRST_EPHEMERAL_PORT) || !taken.contains(&port)
+            {
+                return port;
+            }
+        }
     }
 
     /// An end for a connection to come.
@@ -151,13 +168,13 @@ impl Net {
         }
     }
 
-    /// Whether it was fired, or something has arrived, since this operation was last told.
-    pub(super) fn take_notice(&mut self, fd: Fd, op: Op) -> Result<(), Errno> {
+    /// Whether it was fired, or something has arrived, since this number was last told.
+    pub(super) fn take_notice(&mut self, fd: Fd) -> Result<(), Errno> {
         if let Ok(socket) = self.datagrams(fd) {
-            if socket.inbox.is_empty() || socket.told.contains(&op) {
+            if socket.inbox.is_empty() || socket.told.contains(&fd) {
                 return Err(Errno::AGAIN);
             }
-            socket.told.push(op);
+            socket.told.push(fd);
             return Ok(());
         }
         match self.nodes.get_mut(&fd) {
@@ -669,9 +686,9 @@ mod tests {
         counts(&net);
         net.notify(notifier);
         counts(&net);
-        net.take_notice(notifier, Op(1)).unwrap();
+        net.take_notice(notifier).unwrap();
         counts(&net);
-        assert_eq!(net.take_notice(notifier, Op(1)), Err(Errno::AGAIN));
+        assert_eq!(net.take_notice(notifier), Err(Errno::AGAIN));
         let mut descriptors = [listener, fd, accepted, notifier].map(|fd| fd.raw());
         descriptors.sort_unstable();
         assert_eq!(descriptors, [0, 1, 2, 3].map(|i| FIRST_FD + i));
@@ -750,12 +767,12 @@ mod tests {
             net.send_datagram(client, b"x", None),
             Err(Errno::DESTADDRREQ)
         );
-        assert_eq!(net.take_notice(one, Op(1)), Err(Errno::AGAIN));
+        assert_eq!(net.take_notice(one), Err(Errno::AGAIN));
         for bytes in [&b"first"[..], b"second"] {
             net.send_datagram(client, bytes, Some(&at)).unwrap();
-            for (fd, op) in [(one, Op(1)), (other, Op(2))] {
-                assert_eq!(net.take_notice(fd, op), Ok(()));
-                assert_eq!(net.take_notice(fd, op), Err(Errno::AGAIN));
+            for fd in [one, other] {
+                assert_eq!(net.take_notice(fd), Ok(()));
+                assert_eq!(net.take_notice(fd), Err(Errno::AGAIN));
             }
         }
         assert_eq!(net.receive_datagram(other).unwrap().data, b"first");

@@ -9,6 +9,7 @@ use super::Sim;
 
 impl Sim {
     pub(in crate::io) fn listen(&mut self, addr: &Addr, opts: &ListenOptions) -> io::Result<Fd> {
+        addr.to_any()?;
         let backlog = usize::try_from(opts.backlog).unwrap_or(0).max(1);
         Ok(self
             .net

@@ -144,7 +144,7 @@ impl Sim {
                 .with(|net| net.accept(fd))
                 .map(|fd| PollStep::More(Done::Accepted(Ok(fd)))),
             State::Ready(_) => net
-                .with(|net| net.take_notice(fd, op))
+                .with(|net| net.take_notice(fd))
                 .map(|()| PollStep::More(Done::Ready(Ok(())))),
             State::Recv => match self.home.fill(|space| net.with(|net| net.recv(fd, space))) {
                 None => {
