@@ -190,7 +190,7 @@ fn server(cx: &mut Cx, at: &str, asked: &Asked) -> SocketAddr {
 fn config(servers: Vec<SocketAddr>) -> Config {
     let mut config = Config::default();
     config.servers = servers;
-    config.timeout = Duration::from_millis(100);
+    config.timeout = Duration::from_millis(500);
     config
 }
 
