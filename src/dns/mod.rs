@@ -40,7 +40,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub struct Config {
     pub attempts: usize,
     /// Names that no server is asked for, as in `/etc/hosts`.
     pub hosts: Vec<(String, IpAddr)>,
+    /// Whether only addresses of version 4 are asked for; false.
+    pub no_aaaa: bool,
     /// The most answers that are kept, for as long as they hold; 10,000.
     pub cache_entries_max: usize,
     /// The most names that are looked up at the same time; 1,000.
@@ -75,6 +77,7 @@ impl Default for Config {
             timeout: Duration::from_secs(5),
             attempts: 2,
             hosts: Vec::new(),
+            no_aaaa: false,
             cache_entries_max: 10_000,
             lookups_max: 1_000,
         }
@@ -83,36 +86,29 @@ impl Default for Config {
 
 impl Config {
     /// Reads `/etc/resolv.conf` and `/etc/hosts`, as they are now. A file that does not exist is
-    /// empty; without a server, 127.0.0.1 is asked.
+    /// empty, and lines and options that are not understood are skipped. If no server is named,
+    /// 127.0.0.1 is asked. A server on a link, such as `fe80::1%eth0`, is skipped if there is no
+    /// such link.
     ///
     /// # Errors
-    /// If a file cannot be read or understood, with its path.
+    /// If a file cannot be read, with its path.
     pub fn system() -> io::Result<Config> {
-        const RESOLV: &str = "/etc/resolv.conf";
-        let text = read(RESOLV)?;
-        let system = resolv_conf::Config::parse(text).map_err(|error| {
-            io::Error::new(ErrorKind::InvalidData, format!("{RESOLV}: {error}"))
-        })?;
-        let server = |ip: &resolv_conf::ScopedIp| match ip {
-            resolv_conf::ScopedIp::V4(ip) => Some(SocketAddr::from((*ip, 53))),
-            resolv_conf::ScopedIp::V6(ip, None) => Some(SocketAddr::from((*ip, 53))),
-            // By a link's name.
-            resolv_conf::ScopedIp::V6(..) => None,
-        };
-        let mut servers: Vec<SocketAddr> = system.nameservers.iter().filter_map(server).collect();
-        if servers.is_empty() {
-            servers.push((Ipv4Addr::LOCALHOST, 53).into());
-        }
-        let search = system.get_last_search_or_domain().cloned();
-        Ok(Config {
-            servers,
-            search: search.collect(),
+        Ok(Config::of(&read("/etc/resolv.conf")?, &read("/etc/hosts")?))
+    }
+
+    fn of(resolv: &str, hosts_file: &str) -> Config {
+        // As the system's resolver, which skips what it does not know.
+        let (system, _errors) = resolv_conf::Config::parse_with_errors(resolv.as_bytes());
+        Config {
+            servers: servers(resolv),
+            search: system.get_last_search_or_domain().cloned().collect(),
             ndots: system.ndots as usize,
             timeout: Duration::from_secs(system.timeout.max(1).into()),
             attempts: system.attempts.max(1) as usize,
-            hosts: hosts(&read("/etc/hosts")?),
+            hosts: hosts(hosts_file),
+            no_aaaa: system.no_aaaa,
             ..Config::default()
-        })
+        }
     }
 
     /// The addresses that no server has to be asked for.
@@ -158,6 +154,39 @@ fn read(path: &str) -> io::Result<String> {
         Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+    }
+}
+
+/// The servers that a `resolv.conf` names. resolv-conf takes no links with other characters than
+/// letters and digits, `br-lan` for one.
+fn servers(text: &str) -> Vec<SocketAddr> {
+    let named = |line: &str| {
+        let mut words = line.split([';', '#']).next()?.split_ascii_whitespace();
+        words.next().filter(|&word| word == "nameserver")?;
+        words.next().map(str::to_owned)
+    };
+    let named: Vec<String> = text.lines().filter_map(named).collect();
+    if named.is_empty() {
+        return vec![(Ipv4Addr::LOCALHOST, 53).into()];
+    }
+    named.iter().filter_map(|its| server(its)).collect()
+}
+
+fn server(text: &str) -> Option<SocketAddr> {
+    let Some((ip, link)) = text.split_once('%') else {
+        return Some((text.parse::<IpAddr>().ok()?, 53).into());
+    };
+    Some(SocketAddrV6::new(ip.parse().ok()?, 53, 0, link_index(link)?).into())
+}
+
+/// The index of a link, which is given by its name or as a number.
+fn link_index(link: &str) -> Option<u32> {
+    if link.contains('/') {
+        return None;
+    }
+    match fs::read_to_string(format!("/sys/class/net/{link}/ifindex")) {
+        Ok(index) => index.trim().parse().ok(),
+        Err(_) => link.parse().ok(),
     }
 }
 
@@ -312,6 +341,9 @@ impl Shared {
 
     /// The addresses of both families.
     async fn both(&self, name: &str) -> Outcome {
+        if self.config.no_aaaa {
+            return self.family(name, Family::V4).await;
+        }
         // Each is short, and waits most of the time: in one task, one beside the other.
         let (v6, v4) =
             exchange::join(self.family(name, Family::V6), self.family(name, Family::V4)).await;
@@ -372,5 +404,44 @@ impl fmt::Debug for Resolver {
         f.debug_struct("Resolver")
             .field("config", &self.shared.config)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers_of(resolv: &str) -> Vec<String> {
+        let config = Config::of(resolv, "");
+        config.servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn links_are_looked_up() {
+        let text = "nameserver fe80::1%lo # this\nnameserver\t10.0.0.1\nnameserver fe80::2%77\n";
+        let expected = ["[fe80::1%1]:53", "10.0.0.1:53", "[fe80::2%77]:53"];
+        assert_eq!(servers_of(text), expected);
+        // A link that is not there, or no address: 127.0.0.1 is not asked instead.
+        for none in ["fe80::1%no-link", "fe80::1%../net/lo", "10.0.0.1%lo", "x"] {
+            assert!(servers_of(&format!("nameserver {none}")).is_empty());
+        }
+        assert_eq!(
+            servers_of("search a.test\n#nameserver ::1\n"),
+            ["127.0.0.1:53"]
+        );
+    }
+
+    #[test]
+    fn lines_of_resolv_conf_that_are_understood_are_taken() {
+        let text = "nameserver 10.0.0.1 extra\nno sense\nsearch a.test b.test\n\
+                    options ndots:x timeout:7 no-sense no-aaaa attempts:3\nnameserver 1.2\n";
+        let config = Config::of(text, "10.0.0.9 nine # ten\n");
+        assert_eq!(config.servers, [SocketAddr::from(([10, 0, 0, 1], 53))]);
+        assert_eq!(config.search, ["a.test", "b.test"]);
+        assert_eq!((config.ndots, config.attempts), (1, 3));
+        assert_eq!(config.timeout, Duration::from_secs(7));
+        assert!(config.no_aaaa && !Config::of("", "").no_aaaa);
+        let nine = [("nine".to_owned(), IpAddr::from([10, 0, 0, 9]))];
+        assert_eq!(config.hosts, nine);
     }
 }
