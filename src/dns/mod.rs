@@ -62,7 +62,8 @@ pub struct Config {
     pub hosts: Vec<(String, IpAddr)>,
     /// Whether only addresses of version 4 are asked for; false.
     pub no_aaaa: bool,
-    /// The most answers that are kept, for as long as they hold; 10,000.
+    /// The most answers that are kept, for as long as they hold; 10,000. Each has at most 32
+    /// addresses.
     pub cache_entries_max: usize,
     /// The most names that are looked up at the same time; 1,000.
     pub lookups_max: usize,
@@ -240,8 +241,9 @@ impl Resolver {
     }
 
     /// Looks up the addresses of `host`, in the order in which they should be tried: those last that
-    /// this machine has no route to. A name with a dot at its end is taken as it is; to others,
-    /// [`Config::search`] is applied. Dropping the handle detaches the lookup, and `cancel` ends it.
+    /// this machine has no route to; of each family at most 32. A name with a dot at its end is taken
+    /// as it is; to others, [`Config::search`] is applied. Dropping the handle detaches the lookup,
+    /// and `cancel` ends it.
     ///
     /// # Errors
     /// The handle's value, with the name. `NotFound`: a server says that there is no such name, or
