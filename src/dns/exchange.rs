@@ -1,22 +1,25 @@
 //! Asking servers, over UDP and TCP.
 
-use super::Config;
 use super::message::{Family, Found, Parsed, Query};
+use super::{Config, Failure, Outcome};
 use crate::aio::{self, AsyncStream};
 use crate::net::random_number;
-use crate::task::{timeout, with_cx};
+use crate::task::{sleep, timeout, with_cx};
 use futures_io::{AsyncRead, AsyncWrite};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use std::time::Duration;
 
 /// No server sends longer datagrams, by far: they are asked for 1,232 bytes.
 const DATAGRAM_BYTES_MAX: usize = 4_096;
 /// The most datagrams that are received for one query: so many are guesses of its number. The next
 /// query has another port.
 const DATAGRAMS_MAX: usize = 1_000;
+/// How long the slower family has, once the other one has addresses (RFC 8305, section 3).
+const GRACE: Duration = Duration::from_millis(50);
 
 /// Asks the servers in turn for one family of addresses, until one has an answer; and for how many
 /// seconds that holds.
@@ -24,8 +27,9 @@ pub(super) async fn ask(
     config: &Config,
     name: &str,
     family: Family,
-) -> Result<(Found, u32), (ErrorKind, String)> {
-    let query = Query::new(name, family).map_err(|error| (error.kind(), error.to_string()))?;
+) -> Result<(Found, u32), Failure> {
+    let query =
+        Query::new(name, family).map_err(|error| Failure::Told(error.kind(), error.to_string()))?;
     let mut last = (ErrorKind::NotConnected, "Config::servers: none".to_owned());
     for _ in 0..config.attempts.max(1) {
         for server in &config.servers {
@@ -40,9 +44,7 @@ pub(super) async fn ask(
                     format!("{server}: no answer to the question"),
                 ),
                 // The end is the end: no other server is asked.
-                Ok(Err(error)) if crate::net::is_canceled(&error) => {
-                    return Err((error.kind(), error.to_string()));
-                }
+                Ok(Err(error)) if crate::net::is_canceled(&error) => return Err(Failure::Canceled),
                 Ok(Err(error)) => (error.kind(), format!("{server}: {error}")),
                 Err(_) => {
                     let text = format!("{server}: no answer within {:?}", config.timeout);
@@ -51,7 +53,7 @@ pub(super) async fn ask(
             };
         }
     }
-    Err(last)
+    Err(Failure::Told(last.0, last.1))
 }
 
 /// Asks one server, again without EDNS if it does not understand the query (RFC 6891, section 7).
@@ -148,30 +150,41 @@ async fn read_exact(stream: &mut AsyncStream, mut space: &mut [u8]) -> io::Resul
     Ok(())
 }
 
-/// Both, one beside the other.
-pub(super) async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
+/// Both families, one beside the other. Once one has addresses, the other one has only a short time
+/// left, and is dropped after it.
+pub(super) async fn join<A, B>(a: A, b: B) -> (Outcome, Outcome)
+where
+    A: Future<Output = Outcome>,
+    B: Future<Output = Outcome>,
+{
+    // The sleep begins when it is polled first.
+    let (mut a, mut b, mut grace) = (pin!(a), pin!(b), pin!(sleep(GRACE)));
     let (mut of_a, mut of_b) = (None, None);
     poll_fn(|cx| {
         if of_a.is_none()
-            && let Poll::Ready(output) = a.as_mut().poll(cx)
+            && let Poll::Ready(outcome) = a.as_mut().poll(cx)
         {
-            of_a = Some(output);
+            of_a = Some(outcome);
         }
         if of_b.is_none()
-            && let Poll::Ready(output) = b.as_mut().poll(cx)
+            && let Poll::Ready(outcome) = b.as_mut().poll(cx)
         {
-            of_b = Some(output);
+            of_b = Some(outcome);
         }
-        match (of_a.take(), of_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (of_a, of_b) = (a, b);
-                Poll::Pending
+        match (&of_a, &of_b) {
+            (Some(_), Some(_)) => Poll::Ready(()),
+            (Some(Ok(addrs)), None) | (None, Some(Ok(addrs))) if !addrs.is_empty() => {
+                grace.as_mut().poll(cx)
             }
+            _ => Poll::Pending,
         }
     })
-    .await
+    .await;
+    let late = || {
+        let text = format!("no answer within {GRACE:?} of the other family's");
+        Err(Failure::Told(ErrorKind::TimedOut, text))
+    };
+    (of_a.unwrap_or_else(late), of_b.unwrap_or_else(late))
 }
 
 /// Addresses of version 6 first, unless this machine has no route to them.

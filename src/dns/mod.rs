@@ -20,8 +20,9 @@
 //! ```
 //!
 //! A lookup is a task of the resolver's color. It asks for both families at the same time, each
-//! query from a port of its own and with a number that cannot be guessed. Lookups of a name that is
-//! being looked up wait for that one.
+//! query from a port of its own and with a number that cannot be guessed. Once one family has
+//! addresses, it waits at most 50 ms for the other one (RFC 8305, section 3). Lookups of a name that
+//! is being looked up wait for that one.
 
 mod cache;
 mod exchange;
@@ -50,11 +51,12 @@ use std::time::Duration;
 pub struct Config {
     /// Who is asked, the first one first.
     pub servers: Vec<SocketAddr>,
-    /// What is put behind a name with fewer dots than `ndots`, before the name alone is tried.
+    /// What is put behind a name with fewer dots than `ndots`, before the name alone is tried; behind
+    /// others after it. Skipped if that makes no host name, such as one that is too long.
     pub search: Vec<String>,
     /// See `search`; 1.
     pub ndots: usize,
-    /// How long a server has for an answer; 5 s.
+    /// How long a server has for an answer, each time that it is asked; 5 s.
     pub timeout: Duration,
     /// How often all servers are asked in turn; 2.
     pub attempts: usize,
@@ -141,7 +143,8 @@ impl Config {
             .search
             .iter()
             .filter(|end| !end.trim_matches('.').is_empty())
-            .map(with);
+            .map(with)
+            .filter(|name| message::host_name(name).is_ok());
         let mut names: Vec<String> = longer.collect();
         let dots = name.bytes().filter(|&byte| byte == b'.').count();
         let place = if dots >= self.ndots { 0 } else { names.len() };
@@ -225,8 +228,26 @@ struct ResolverState {
     under_way: HashMap<String, Vec<Asked<Outcome>>>,
 }
 
-/// What a lookup comes to; an error as its kind and text.
-type Outcome = Result<Vec<IpAddr>, (ErrorKind, String)>;
+/// What a lookup comes to.
+type Outcome = Result<Vec<IpAddr>, Failure>;
+
+/// An error that several lookups can be told of.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// The runtime was asked to stop.
+    Canceled,
+    Told(ErrorKind, String),
+}
+
+impl Failure {
+    /// The error of a lookup of `name`.
+    fn error(self, name: impl fmt::Display) -> io::Error {
+        match self {
+            Failure::Canceled => crate::net::ending(),
+            Failure::Told(kind, text) => io::Error::new(kind, format!("{name}: {text}")),
+        }
+    }
+}
 
 impl Resolver {
     /// Makes a resolver of the runtime of `cx`.
@@ -249,7 +270,9 @@ impl Resolver {
     /// The handle's value, with the name. `NotFound`: a server says that there is no such name, or
     /// that it has no address. `TimedOut`: none has answered. Of another kind if the last server
     /// that was asked has failed; `InvalidInput` for what is no name; `WouldBlock` if
-    /// [`Config::lookups_max`] names are being looked up.
+    /// [`Config::lookups_max`] names are being looked up. If [`Config::search`] is applied, it is
+    /// the first error other than `NotFound`. `ECANCELED`, without the name, if the runtime is asked
+    /// to stop meanwhile.
     pub fn resolve(
         &self,
         cx: &mut Cx,
@@ -258,7 +281,7 @@ impl Resolver {
         let (shared, host) = (Arc::clone(&self.shared), host.into());
         cx.spawn(self.shared.color.color(), async move {
             let found = shared.look_up(&host).await;
-            found.map_err(|(kind, text)| io::Error::new(kind, format!("{host}: {text}")))
+            found.map_err(|failure| failure.error(&host))
         })
     }
 
@@ -272,9 +295,8 @@ impl Resolver {
                 let (shared, host) = (Arc::clone(&resolver.shared), host.to_owned());
                 cx.spawn(resolver.shared.color.color(), async move {
                     let found = shared.look_up(&host).await;
-                    let found = found.map_err(|(kind, text)| {
-                        io::Error::new(kind, format!("{host}:{port}: {text}"))
-                    });
+                    let found =
+                        found.map_err(|failure| failure.error(format_args!("{host}:{port}")));
                     let with_port = |ip| SocketAddr::new(ip, port);
                     Ok(found?.into_iter().map(with_port).collect())
                 })
@@ -302,7 +324,7 @@ impl Shared {
                     None if is_full => {
                         let max = self.config.lookups_max;
                         let text = format!("lookups_max: {max} names are being looked up");
-                        return Err((ErrorKind::WouldBlock, text));
+                        return Err(Failure::Told(ErrorKind::WouldBlock, text));
                     }
                     None => {
                         state.under_way.insert(key.clone(), Vec::new());
@@ -327,32 +349,37 @@ impl Shared {
         }
     }
 
-    /// Tries one name after the other, until one has an address or a server fails.
+    /// Tries one name after the other, until one has an address.
     async fn search(&self, host: &str) -> Outcome {
+        let mut failed = None;
         for name in self.config.names(host) {
-            let addrs = self.both(&name).await?;
-            if !addrs.is_empty() {
-                return Ok(addrs);
+            match self.both(&name).await {
+                Ok(addrs) if addrs.is_empty() => {}
+                Err(Failure::Told(kind, text)) => {
+                    failed.get_or_insert(Failure::Told(kind, text));
+                }
+                over => return over,
             }
         }
-        Err((
-            ErrorKind::NotFound,
-            "no such host, or none with an address".to_owned(),
-        ))
+        let gone = || {
+            let text = "no such host, or none with an address".to_owned();
+            Failure::Told(ErrorKind::NotFound, text)
+        };
+        Err(failed.unwrap_or_else(gone))
     }
 
     /// The addresses of both families.
     async fn both(&self, name: &str) -> Outcome {
+        let v4 = self.family(name, Family::V4);
         if self.config.no_aaaa {
-            return self.family(name, Family::V4).await;
+            return v4.await;
         }
         // Each is short, and waits most of the time: in one task, one beside the other.
-        let (v6, v4) =
-            exchange::join(self.family(name, Family::V6), self.family(name, Family::V4)).await;
-        match (v6, v4) {
+        match exchange::join(self.family(name, Family::V6), v4).await {
             // What is found is good, though the other family fails.
             (Ok(v6), Ok(v4)) => Ok(exchange::reachable_first(v6, v4)),
             (Ok(addrs), Err(_)) | (Err(_), Ok(addrs)) if !addrs.is_empty() => Ok(addrs),
+            (Err(Failure::Canceled), _) | (_, Err(Failure::Canceled)) => Err(Failure::Canceled),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
@@ -383,7 +410,8 @@ impl Shared {
             cache.put(name, family, addrs.clone(), times, most);
             return Ok(addrs);
         }
-        Err((ErrorKind::InvalidData, "too many aliases".to_owned()))
+        let text = "too many aliases".to_owned();
+        Err(Failure::Told(ErrorKind::InvalidData, text))
     }
 }
 
@@ -445,5 +473,17 @@ mod tests {
         assert!(config.no_aaaa && !Config::of("", "").no_aaaa);
         let nine = [("nine".to_owned(), IpAddr::from([10, 0, 0, 9]))];
         assert_eq!(config.hosts, nine);
+    }
+
+    #[test]
+    fn search_entries_that_make_no_name_are_skipped() {
+        let config = Config {
+            search: vec!["a..b".into(), "y.".repeat(126), "c.test.".into()],
+            ..Config::default()
+        };
+        assert_eq!(config.names("host"), ["host.c.test", "host"]);
+        assert_eq!(config.names("a.host"), ["a.host", "a.host.c.test"]);
+        // The name itself is told of.
+        assert_eq!(config.names("a..host"), ["a..host"]);
     }
 }
