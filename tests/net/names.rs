@@ -397,7 +397,10 @@ fn another_server_is_asked() {
             let silent = cx.bind("127.0.0.1:0").unwrap();
             let nobody = ([127, 0, 0, 1], 9).into();
             let good = server(cx, "127.0.0.1:0", &asked);
-            let all = vec![nobody, silent.local_addr().ip().unwrap(), good];
+            // Of no link, which the kernel refuses as an invalid argument.
+            let linkless = "[fe80::1]:53".parse().unwrap();
+            let silent_at = silent.local_addr().ip().unwrap();
+            let all = vec![linkless, nobody, silent_at, good];
             let resolver = Resolver::new(cx, config(all));
             cx.spawn(HERE, async move {
                 let _silent = silent;
