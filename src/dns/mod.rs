@@ -21,8 +21,8 @@
 //!
 //! A lookup is a task of the resolver's color. It asks for both families at the same time, each
 //! query from a port of its own and with a number that cannot be guessed. Once one family has
-//! addresses, it waits at most 50 ms for the other one (RFC 8305, section 3). Lookups of a name that
-//! is being looked up wait for that one.
+//! addresses, it waits at most 50 ms for the other one (RFC 8305, section 3). Lookups of a name
+//! that is being looked up wait for that one.
 
 mod cache;
 mod exchange;
@@ -51,8 +51,9 @@ use std::time::Duration;
 pub struct Config {
     /// Who is asked, the first one first.
     pub servers: Vec<SocketAddr>,
-    /// What is put behind a name with fewer dots than `ndots`, before the name alone is tried; behind
-    /// others after it. Skipped if that makes no host name, such as one that is too long.
+    /// Domains to append to a name. If it has fewer dots than `ndots`, they are tried before the
+    /// name alone, else after it. A domain is skipped if the whole would be no host name, such as
+    /// one that is too long.
     pub search: Vec<String>,
     /// See `search`; 1.
     pub ndots: usize,
@@ -261,18 +262,18 @@ impl Resolver {
         }
     }
 
-    /// Looks up the addresses of `host`, in the order in which they should be tried: those last that
-    /// this machine has no route to; of each family at most 32. A name with a dot at its end is taken
-    /// as it is; to others, [`Config::search`] is applied. Dropping the handle detaches the lookup,
-    /// and `cancel` ends it.
+    /// Looks up the addresses of `host`, at most 32 of each family, in the order in which they
+    /// should be tried: those last that this machine has no route to. A name with a dot at its end
+    /// is taken as it is; to others, [`Config::search`] is applied. Dropping the handle detaches
+    /// the lookup, and `cancel` ends it.
     ///
     /// # Errors
     /// The handle's value, with the name. `NotFound`: a server says that there is no such name, or
     /// that it has no address. `TimedOut`: none has answered. Of another kind if the last server
     /// that was asked has failed; `InvalidInput` for what is no name; `WouldBlock` if
     /// [`Config::lookups_max`] names are being looked up. If [`Config::search`] is applied, it is
-    /// the first error other than `NotFound`. `ECANCELED`, without the name, if the runtime is asked
-    /// to stop meanwhile.
+    /// the first error other than `NotFound`. `ECANCELED`, without the name, if the runtime is
+    /// asked to stop meanwhile.
     pub fn resolve(
         &self,
         cx: &mut Cx,
