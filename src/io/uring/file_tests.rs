@@ -126,3 +126,20 @@ fn an_error_of_the_file_is_told() {
         assert!(reads.as_raw_fd() > 0);
     });
 }
+
+/// It would be asked again for ever. Files that answer so are rare (attributes of devices in sysfs),
+/// so this test answers. Of a sync the kernel has no memory.
+#[test]
+fn a_file_that_would_block_is_an_error() {
+    on_each(&Config::default(), |uring| {
+        let file = file();
+        let op = start(uring, &file, FileOp::Sync { data_only: true });
+        let again = -Errno::AGAIN.raw_os_error();
+        let told = uring.complete(op.0, again, false).map(came_to);
+        assert_eq!(told.and_then(|(error, _)| error), is(Errno::AGAIN));
+        assert_eq!(uring.in_flight(), 0);
+        // The kernel's own answer is for nothing that is there.
+        assert!(poll(uring, 9).is_empty());
+        drop(file);
+    });
+}

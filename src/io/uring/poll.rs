@@ -206,7 +206,9 @@ impl Uring {
             }
             State::File { op: file_op, .. } => {
                 if let Some(errno) = errno {
-                    return self.stop(op, errno, is_passing(errno));
+                    // EAGAIN is the answer of a file that cannot be read now (a sensor in sysfs, a
+                    // pipe that does not block): asked again at once, it may say so for ever.
+                    return self.stop(op, errno, errno == Errno::INTR);
                 }
                 return match file_op.moved(res as usize) {
                     Ok(true) => self.finish(op, Terminal::Ok),
