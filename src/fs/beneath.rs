@@ -16,15 +16,20 @@
 //! A rename, a link, a removal and a new directory take a name that need not exist. Of their path,
 //! the parent is resolved as above. The last component is one name, which these calls do not
 //! follow.
+//!
+//! The steps do not apply two rules that the kernel has for links: `nosymfollow` of a mount, and
+//! `protected_symlinks` (links of other users in a sticky directory that all may write to).
 
+use crate::io::{PathError, components, is_end, split};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+// Of the process, and no part of a protocol.
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// As the kernel.
 const LINKS_MAX: usize = 40;
@@ -41,73 +46,85 @@ pub(super) enum Resolver {
 /// For a directory that need not be readable.
 const FOUND: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
+/// Whether the process may call `openat2`.
+static OPENAT2: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const ALLOWED: u8 = 1;
+const REFUSED: u8 = 2;
+
 impl Resolver {
     /// The kernel, unless it refuses.
     pub(super) fn of_process() -> Resolver {
-        static REFUSES: OnceLock<bool> = OnceLock::new();
-        let refuses = REFUSES.get_or_init(|| {
-            let tried = Resolver::Kernel.open(CWD, Path::new("."), FOUND, Mode::empty());
-            // Filters answer with different errors.
-            tried.is_err_and(|errno| matches!(errno, Errno::NOSYS | Errno::PERM | Errno::INVAL))
-        });
-        match refuses {
-            true => Resolver::Steps,
-            false => Resolver::Kernel,
+        match OPENAT2.load(Ordering::Relaxed) {
+            UNKNOWN => Resolver::probe(),
+            REFUSED => Resolver::Steps,
+            _ => Resolver::Kernel,
         }
     }
 
-    /// Opens `path` beneath `dir`; the error is `EXDEV` if the path leads out.
+    /// Tries a call that only a filter refuses.
+    fn probe() -> Resolver {
+        let tried = beneath(CWD, Path::new("."), FOUND, Mode::empty());
+        // Filters answer with different errors.
+        let is_refused = tried.is_err_and(is_refusal);
+        let (found, resolver) = match is_refused {
+            true => (REFUSED, Resolver::Steps),
+            false => (ALLOWED, Resolver::Kernel),
+        };
+        OPENAT2.store(found, Ordering::Relaxed);
+        resolver
+    }
+
+    /// Opens `path` beneath `dir`.
     pub(super) fn open(
         self,
         dir: BorrowedFd<'_>,
         path: &Path,
         flags: OFlags,
         mode: Mode,
-    ) -> Result<OwnedFd, Errno> {
+    ) -> Result<OwnedFd, PathError> {
         let flags = flags | OFlags::CLOEXEC;
-        match self {
-            Resolver::Kernel => {
-                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-                let mut races = 0;
-                loop {
-                    match openat2(dir, path, flags, mode, resolve) {
-                        Err(Errno::AGAIN) if races < RACES_MAX => races += 1,
-                        Err(Errno::INTR) => {}
-                        opened => return opened,
-                    }
-                }
+        if self == Resolver::Kernel {
+            match beneath(dir, path, flags, mode) {
+                // The process may have got a filter since the first call.
+                Err(errno) if is_refusal(errno) && Resolver::probe() == Resolver::Steps => {}
+                Err(Errno::XDEV) => return Err(PathError::Outside),
+                opened => return Ok(opened?),
             }
-            Resolver::Steps => Walk::new(dir, path)?.open(flags, mode),
         }
+        Walk::new(dir, path)?.open(flags, mode)
     }
 
     /// Returns the parent of the last component of `path`, `None` for `dir` itself, and that
-    /// component.
+    /// component; see [`split`].
     pub(super) fn parent(
         self,
         dir: BorrowedFd<'_>,
         path: &Path,
-    ) -> Result<(Option<OwnedFd>, OsString), Errno> {
+    ) -> Result<(Option<OwnedFd>, OsString), PathError> {
         let (parent, name) = split(path)?;
         let parent = match parent {
             None => None,
             Some(parent) => Some(self.open(dir, parent, FOUND, Mode::empty())?),
         };
-        Ok((parent, name.to_owned()))
+        Ok((parent, name))
     }
 }
 
-/// Splits a path into its parent and its last component. A path that ends in `..` or `.`, or is
-/// empty, has no name to create or remove.
-pub(crate) fn split(path: &Path) -> Result<(Option<&Path>, &OsStr), Errno> {
-    let mut components = path.components();
-    match components.next_back() {
-        Some(Component::Normal(name)) => {
-            let parent = components.as_path();
-            Ok(((!parent.as_os_str().is_empty()).then_some(parent), name))
+fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::PERM | Errno::INVAL)
+}
+
+/// Has the kernel open a path; the error is `EXDEV` if the path leads out.
+fn beneath(dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut races = 0;
+    loop {
+        match openat2(dir, path, flags, mode, resolve) {
+            Err(Errno::AGAIN) if races < RACES_MAX => races += 1,
+            Err(Errno::INTR) => {}
+            opened => return opened,
         }
-        Some(Component::ParentDir | Component::RootDir) => Err(Errno::XDEV),
-        _ => Err(Errno::INVAL),
     }
 }
 
@@ -122,10 +139,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(dir: BorrowedFd<'a>, path: &Path) -> Result<Walk<'a>, Errno> {
-        if path.as_os_str().is_empty() {
-            return Err(Errno::NOENT);
-        }
+    fn new(dir: BorrowedFd<'a>, path: &Path) -> Result<Walk<'a>, PathError> {
         let mut walk = Walk {
             dir,
             way: Vec::new(),
@@ -137,18 +151,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the components of a path, or of a link, before the ones that are left.
-    fn prepend(&mut self, path: &Path) -> Result<(), Errno> {
-        let mut names = Vec::new();
-        for component in path.components() {
-            match component {
-                Component::Prefix(_) | Component::RootDir => return Err(Errno::XDEV),
-                Component::CurDir => {}
-                Component::ParentDir | Component::Normal(_) => {
-                    names.push(component.as_os_str().to_owned());
-                }
-            }
-        }
-        for name in names.into_iter().rev() {
+    fn prepend(&mut self, path: &Path) -> Result<(), PathError> {
+        for name in components(path)?.into_iter().rev() {
             self.left.push_front(name);
         }
         Ok(())
@@ -158,42 +162,53 @@ impl<'a> Walk<'a> {
         self.way.last().map_or(self.dir, AsFd::as_fd)
     }
 
-    fn follow(&mut self, link: &Path) -> Result<(), Errno> {
+    fn follow(&mut self, link: &Path) -> Result<(), PathError> {
         self.links += 1;
         match self.links > LINKS_MAX {
-            true => Err(Errno::LOOP),
+            true => Err(Errno::LOOP.into()),
             false => self.prepend(link),
         }
     }
 
     /// Enters the directory that the next component names.
-    fn step(&mut self, name: &OsStr) -> Result<(), Errno> {
+    fn step(&mut self, name: &OsStr) -> Result<(), PathError> {
         if name == ".." {
             // The way is empty in the directory itself: this leads out.
-            return self.way.pop().map(drop).ok_or(Errno::XDEV);
+            return self.way.pop().map(drop).ok_or(PathError::Outside);
         }
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let next = openat(self.here(), name, flags, Mode::empty())?;
+        let next = self.open_here(name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
         match FileType::from_raw_mode(fstat(&next)?.st_mode) {
             FileType::Directory => self.way.push(next),
             FileType::Symlink => self.follow(&target(next.as_fd(), OsStr::new(""))?)?,
-            _ => return Err(Errno::NOTDIR),
+            _ => return Err(Errno::NOTDIR.into()),
         }
         Ok(())
     }
 
-    fn open(mut self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    fn open_here(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        retry_on_intr(|| openat(self.here(), name, flags | OFlags::CLOEXEC, mode))
+    }
+
+    fn open(mut self, flags: OFlags, mode: Mode) -> Result<OwnedFd, PathError> {
         loop {
             let Some(name) = self.left.pop_front() else {
-                // The path ends in `.` or `..`, or in a link that does.
-                return openat(self.here(), ".", flags, mode);
+                // The path ends in `.`, `..` or `/`, or in a link that does.
+                return Ok(self.open_here(OsStr::new("."), flags, mode)?);
             };
+            if is_end(&name) {
+                continue;
+            }
+            let creates = flags.contains(OFlags::CREATE) && name != "..";
+            if creates && self.left.len() == 1 && self.left[0] == "/" {
+                // Before the name is looked up, as the kernel.
+                return Err(Errno::ISDIR.into());
+            }
             if name == ".." || !self.left.is_empty() {
                 self.step(&name)?;
                 continue;
             }
             let asks_for_link = flags.contains(OFlags::NOFOLLOW);
-            match openat(self.here(), &name, flags | OFlags::NOFOLLOW, mode) {
+            match self.open_here(&name, flags | OFlags::NOFOLLOW, mode) {
                 // By `O_PATH` a link itself is opened.
                 Ok(opened) if flags.contains(OFlags::PATH) && !asks_for_link => {
                     let kind = FileType::from_raw_mode(fstat(&opened)?.st_mode);
@@ -205,10 +220,10 @@ impl<'a> Walk<'a> {
                 Err(errno @ (Errno::LOOP | Errno::NOTDIR)) if !asks_for_link => {
                     match target(self.here(), &name) {
                         Ok(link) => self.follow(&link)?,
-                        Err(_) => return Err(errno),
+                        Err(_) => return Err(errno.into()),
                     }
                 }
-                opened => return opened,
+                opened => return Ok(opened?),
             }
         }
     }
@@ -216,7 +231,7 @@ impl<'a> Walk<'a> {
 
 /// Returns the target of a link.
 fn target(dir: BorrowedFd<'_>, name: &OsStr) -> Result<PathBuf, Errno> {
-    let target = readlinkat(dir, name, Vec::new())?;
+    let target = retry_on_intr(|| readlinkat(dir, name, Vec::new()))?;
     Ok(OsString::from_vec(target.into_bytes()).into())
 }
 
@@ -252,7 +267,7 @@ mod tests {
         }
     }
 
-    fn read(resolver: Resolver, dir: &OwnedFd, path: &str) -> Result<String, Errno> {
+    fn read(resolver: Resolver, dir: &OwnedFd, path: &str) -> Result<String, PathError> {
         let opened = resolver.open(dir.as_fd(), Path::new(path), OFlags::RDONLY, Mode::empty())?;
         Ok(std::io::read_to_string(fs::File::from(opened)).unwrap_or_else(|_| "(dir)".to_owned()))
     }
@@ -272,6 +287,8 @@ mod tests {
         link("loop", "loop");
         link("nothing", "dangling");
         link("/proc/self/root", "root");
+        link("a/b/file/", "file_slash");
+        link("a/b/", "dir_slash");
         let dir = tree.dir();
         for resolver in BOTH {
             let read = |path| read(resolver, &dir, path);
@@ -299,13 +316,34 @@ mod tests {
                 "root/etc/passwd",
                 "to_dir/../../../secret",
             ] {
-                assert_eq!(read(path), Err(Errno::XDEV), "{resolver:?} {path}");
+                assert_eq!(read(path), Err(PathError::Outside), "{resolver:?} {path}");
             }
-            assert_eq!(read("loop"), Err(Errno::LOOP), "{resolver:?}");
-            assert_eq!(read("dangling"), Err(Errno::NOENT), "{resolver:?}");
-            assert_eq!(read("nothing"), Err(Errno::NOENT), "{resolver:?}");
-            assert_eq!(read(""), Err(Errno::NOENT), "{resolver:?}");
-            assert_eq!(read("a/b/file/x"), Err(Errno::NOTDIR), "{resolver:?}");
+            for path in [
+                "a/b/file/",
+                "a/b/file/.",
+                "to_dir/to_file/",
+                "file_slash",
+                "a/b/file//.",
+            ] {
+                assert_eq!(read(path), Err(Errno::NOTDIR.into()), "{resolver:?} {path}");
+            }
+            for path in ["a/", "to_dir/", "to_dir/.", "dir_slash", "./"] {
+                assert_eq!(read(path), Ok("(dir)".to_owned()), "{resolver:?} {path}");
+            }
+            let long = "a/../".repeat(819);
+            assert_eq!(read(&long), Ok("(dir)".to_owned()), "{resolver:?}");
+            let long = format!("{long}a");
+            let expected = Err(Errno::NAMETOOLONG.into());
+            assert_eq!(read(&long), expected, "{resolver:?}");
+            assert_eq!(read("loop"), Err(Errno::LOOP.into()), "{resolver:?}");
+            assert_eq!(read("dangling"), Err(Errno::NOENT.into()), "{resolver:?}");
+            assert_eq!(read("nothing"), Err(Errno::NOENT.into()), "{resolver:?}");
+            assert_eq!(read(""), Err(Errno::NOENT.into()), "{resolver:?}");
+            assert_eq!(
+                read("a/b/file/x"),
+                Err(Errno::NOTDIR.into()),
+                "{resolver:?}"
+            );
         }
     }
 
@@ -324,13 +362,20 @@ mod tests {
             // A dangling link creates its target, unless the file has to be new.
             assert!(open("a/dangling", OFlags::empty()).is_ok(), "{resolver:?}");
             fs::remove_file(tree.0.join("in/a/made")).unwrap();
-            let refused = |path, flags, errno| {
-                assert_eq!(open(path, flags).err(), Some(errno), "{resolver:?} {path}");
+            let refused = |path, flags, error: PathError| {
+                assert_eq!(open(path, flags).err(), Some(error), "{resolver:?} {path}");
             };
-            refused("a/dangling", OFlags::EXCL, Errno::EXIST);
-            refused("a/b/file", OFlags::EXCL, Errno::EXIST);
-            refused("a/out", OFlags::empty(), Errno::XDEV);
-            refused("a", OFlags::empty(), Errno::ISDIR);
+            refused("a/dangling", OFlags::EXCL, Errno::EXIST.into());
+            refused("a/b/file", OFlags::EXCL, Errno::EXIST.into());
+            refused("a/out", OFlags::empty(), PathError::Outside);
+            refused("a", OFlags::empty(), Errno::ISDIR.into());
+            // A slash says that a directory is meant.
+            for name in ["new/", "a/b/file/", "a/", "./new//", "a/dangling/"] {
+                refused(name, OFlags::empty(), Errno::ISDIR.into());
+            }
+            refused("new/.", OFlags::empty(), Errno::NOENT.into());
+            refused("no/new/", OFlags::empty(), Errno::NOENT.into());
+            refused("a/b/file/.", OFlags::empty(), Errno::NOTDIR.into());
             assert!(!tree.0.join("made").exists());
         }
     }
@@ -344,16 +389,16 @@ mod tests {
         for resolver in BOTH {
             let parent = |path: &str| {
                 let (parent, name) = resolver.parent(dir.as_fd(), Path::new(path))?;
-                Ok((parent.is_some(), name.into_string().unwrap()))
+                Ok::<_, PathError>((parent.is_some(), name.into_string().unwrap()))
             };
             assert_eq!(parent("new"), Ok((false, "new".to_owned())));
-            assert_eq!(parent("a/new/"), Ok((true, "new".to_owned())));
+            assert_eq!(parent("a/new/"), Ok((true, "new/".to_owned())));
             assert_eq!(parent("a/up/new"), Ok((true, "new".to_owned())));
             for path in ["..", "a/..", "/", "/x", "../x", "a/out/x"] {
-                assert_eq!(parent(path), Err(Errno::XDEV), "{resolver:?} {path}");
+                assert_eq!(parent(path), Err(PathError::Outside), "{resolver:?} {path}");
             }
-            assert_eq!(parent("."), Err(Errno::INVAL));
-            assert_eq!(parent(""), Err(Errno::INVAL));
+            assert_eq!(parent("."), Err(Errno::INVAL.into()));
+            assert_eq!(parent(""), Err(Errno::INVAL.into()));
         }
     }
 
@@ -379,7 +424,9 @@ mod tests {
             for round in 0..20_000 {
                 match read(BOTH[round % 2], &dir, "a/b/file").as_deref() {
                     Ok("in") => seen[0] += 1,
-                    Err(&(Errno::XDEV | Errno::NOENT | Errno::AGAIN)) => seen[1] += 1,
+                    Err(PathError::Outside | PathError::System(Errno::NOENT | Errno::AGAIN)) => {
+                        seen[1] += 1
+                    }
                     other => {
                         over.store(true, Ordering::Relaxed);
                         panic!("{other:?}");

@@ -7,12 +7,14 @@ use super::options::{Kind, Metadata, OpenOptions};
 use super::{on_pool, settled, simulated};
 use crate::Cx;
 use crate::ask::JoinHandle;
-use crate::io::{HowOpened, SimCall, SimHandle};
+use crate::io::{HowOpened, PathError, SimCall, SimHandle, without_slash};
 use crate::net::simulated_disk;
 use crate::sync::{Arc, Mutex};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fstat, fstatvfs, fsync, linkat, mkdirat};
-use rustix::fs::{openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, fstat, fstatvfs, fsync, linkat, mkdirat,
+};
+use rustix::fs::{openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fmt;
@@ -54,8 +56,16 @@ enum Listing {
 /// kind `PermissionDenied`. `..` and relative links that stay in the directory are followed; an
 /// absolute link is refused wherever it leads.
 ///
+/// A path that ends in `/` or `/.` is that of a directory, as for the system. A name that is to be
+/// created, renamed or removed cannot be `.` or `..`: that is an error.
+///
+/// If a filter of system calls refuses openat2(2), paths are resolved in several calls. Then a
+/// mount's `nosymfollow` and the system's `protected_symlinks` do not apply.
+///
 /// Each operation runs on a thread for blocking work, and its error names the path. Clones are the
-/// same directory; each clone has a [listing](Self::list) of its own.
+/// same directory; each clone has a [listing](Self::list) of its own. Once the last clone is dropped
+/// and the last operation is over, the directory is closed by the thread that drops it last, as a
+/// [`File`].
 pub struct Dir {
     root: Arc<Root>,
     listing: Arc<Mutex<Listing>>,
@@ -128,12 +138,7 @@ impl Dir {
                 let name = path.clone();
                 let its = disk.clone();
                 simulated::run(cx, path, &disk, SimCall::FileOpen, move || {
-                    let relative = name.strip_prefix("/").unwrap_or(&name);
-                    let relative = match relative.as_os_str().is_empty() {
-                        true => Path::new("."),
-                        false => relative,
-                    };
-                    let handle = its.root().open(relative, simulated_dir())?;
+                    let handle = its.root().open_anywhere(&name, simulated_dir())?;
                     Ok(Dir::new(Handle::Simulated(handle), name))
                 })
             }
@@ -241,7 +246,7 @@ impl Dir {
     /// replaced atomically: an open at the same time gets the old file or the new one.
     ///
     /// # Errors
-    /// Those of rename(2), with the path `from`.
+    /// Those of rename(2), with the path `from`: `CrossesDevices` between two file systems.
     pub fn rename(
         &self,
         cx: &mut Cx,
@@ -263,7 +268,7 @@ impl Dir {
     /// one. A symbolic link is not followed.
     ///
     /// # Errors
-    /// Those of link(2), with the path `from`.
+    /// Those of link(2), with the path `from`: `CrossesDevices` between two file systems.
     pub fn hard_link(
         &self,
         cx: &mut Cx,
@@ -276,7 +281,7 @@ impl Dir {
             from.as_ref(),
             to_dir,
             to.as_ref(),
-            |(old_dir, old), (new_dir, new)| linkat(old_dir, old, new_dir, new, AtFlags::empty()),
+            link,
             SimHandle::link,
         )
     }
@@ -325,7 +330,9 @@ impl Dir {
     ///
     /// The file system decides the order. A name that is created or removed during the listing may
     /// be missing or not; each other name is in it once. Each clone of a `Dir` has a position of
-    /// its own, which begins at the start.
+    /// its own, which begins at the start. A call whose handle is dropped or canceled may have read
+    /// names, which the next call does not return: to have each name, begin again with a
+    /// clone.
     ///
     /// # Errors
     /// Those of getdents(2), with the path of the directory.
@@ -335,7 +342,7 @@ impl Dir {
             cx,
             Path::new(""),
             SimCall::FileChange,
-            move |dir, _| list(dir, &mut its.lock().unwrap()),
+            move |dir, _| Ok(list(dir, &mut its.lock().unwrap())?),
             move |dir| {
                 let mut listing = simulated_its.lock().unwrap();
                 let after = match &*listing {
@@ -392,7 +399,7 @@ impl Dir {
             cx,
             Path::new(""),
             SimCall::FileSync,
-            |dir, _| fsync(dir),
+            |dir, _| Ok(fsync(dir)?),
             |dir| {
                 dir.sync();
                 Ok(())
@@ -406,8 +413,8 @@ impl Dir {
         cx: &mut Cx,
         path: &Path,
         which: SimCall,
-        kernel: impl FnOnce(BorrowedFd<'_>, Resolver) -> Result<T, Errno> + Send + 'static,
-        simulated: impl FnOnce(&SimHandle) -> Result<T, Errno> + Send + 'static,
+        kernel: impl FnOnce(BorrowedFd<'_>, Resolver) -> Result<T, PathError> + Send + 'static,
+        simulated: impl FnOnce(&SimHandle) -> Result<T, PathError> + Send + 'static,
     ) -> JoinHandle<io::Result<T>> {
         let path = match path.as_os_str().is_empty() {
             true => self.root.path.clone(),
@@ -425,7 +432,7 @@ impl Dir {
                 let root = Arc::clone(&self.root);
                 let call = move || match &root.handle {
                     Handle::Simulated(handle) => simulated(handle),
-                    Handle::Kernel(_) => Err(Errno::BADF),
+                    Handle::Kernel(_) => Err(Errno::BADF.into()),
                 };
                 simulated::run(cx, path, handle.disk(), which, call)
             }
@@ -438,7 +445,7 @@ impl Dir {
         cx: &mut Cx,
         path: &Path,
         kernel: fn(BorrowedFd<'_>, &OsStr) -> Result<(), Errno>,
-        simulated: fn(&SimHandle, &Path) -> Result<(), Errno>,
+        simulated: fn(&SimHandle, &Path) -> Result<(), PathError>,
     ) -> JoinHandle<io::Result<()>> {
         self.call(
             cx,
@@ -446,7 +453,7 @@ impl Dir {
             SimCall::FileChange,
             with(path, move |path, dir, resolver: Resolver| {
                 let (parent, name) = resolver.parent(dir, path)?;
-                kernel(parent.as_ref().map_or(dir, AsFd::as_fd), &name)
+                Ok(kernel(parent.as_ref().map_or(dir, AsFd::as_fd), &name)?)
             }),
             simulated_with(path, move |path, dir| simulated(dir, path)),
         )
@@ -460,7 +467,7 @@ impl Dir {
         to_dir: &Dir,
         to: &Path,
         kernel: fn(Named<'_>, Named<'_>) -> Result<(), Errno>,
-        simulated: fn(&SimHandle, &Path, &SimHandle, &Path) -> Result<(), Errno>,
+        simulated: fn(&SimHandle, &Path, &SimHandle, &Path) -> Result<(), PathError>,
     ) -> JoinHandle<io::Result<()>> {
         let (other, simulated_other) = (Arc::clone(&to_dir.root), Arc::clone(&to_dir.root));
         let (to, simulated_to) = (to.to_owned(), to.to_owned());
@@ -470,17 +477,17 @@ impl Dir {
             SimCall::FileChange,
             with(from, move |from, dir, resolver: Resolver| {
                 let Handle::Kernel(other) = &other.handle else {
-                    return Err(Errno::BADF);
+                    return Err(Errno::BADF.into());
                 };
                 let (old, old_name) = resolver.parent(dir, from)?;
                 let (new, new_name) = resolver.parent(other.as_fd(), &to)?;
                 let old = old.as_ref().map_or(dir, AsFd::as_fd);
                 let new = new.as_ref().map_or(other.as_fd(), AsFd::as_fd);
-                kernel((old, &old_name), (new, &new_name))
+                Ok(kernel((old, &old_name), (new, &new_name))?)
             }),
             simulated_with(from, move |from, dir| match &simulated_other.handle {
                 Handle::Simulated(other) => simulated(dir, from, other, &simulated_to),
-                Handle::Kernel(_) => Err(Errno::BADF),
+                Handle::Kernel(_) => Err(Errno::BADF.into()),
             }),
         )
     }
@@ -489,19 +496,33 @@ impl Dir {
 /// A name in a directory.
 type Named<'a> = (BorrowedFd<'a>, &'a OsStr);
 
+/// Creates a second name for a file.
+fn link((old_dir, old): Named<'_>, (new_dir, new): Named<'_>) -> Result<(), Errno> {
+    let (name, is_dir) = without_slash(old);
+    if is_dir {
+        // With the slash, the kernel would follow a link, wherever it leads.
+        let stat = statat(old_dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        return match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Err(Errno::PERM),
+            _ => Err(Errno::NOTDIR),
+        };
+    }
+    linkat(old_dir, old, new_dir, new, AtFlags::empty())
+}
+
 /// Gives a call of the kernel a path of its own.
 fn with<T>(
     path: &Path,
-    f: impl FnOnce(&Path, BorrowedFd<'_>, Resolver) -> Result<T, Errno> + Send + 'static,
-) -> impl FnOnce(BorrowedFd<'_>, Resolver) -> Result<T, Errno> + Send + 'static {
+    f: impl FnOnce(&Path, BorrowedFd<'_>, Resolver) -> Result<T, PathError> + Send + 'static,
+) -> impl FnOnce(BorrowedFd<'_>, Resolver) -> Result<T, PathError> + Send + 'static {
     let path = path.to_owned();
     move |dir, resolver| f(&path, dir, resolver)
 }
 
 fn simulated_with<T>(
     path: &Path,
-    f: impl FnOnce(&Path, &SimHandle) -> Result<T, Errno> + Send + 'static,
-) -> impl FnOnce(&SimHandle) -> Result<T, Errno> + Send + 'static {
+    f: impl FnOnce(&Path, &SimHandle) -> Result<T, PathError> + Send + 'static,
+) -> impl FnOnce(&SimHandle) -> Result<T, PathError> + Send + 'static {
     let path = path.to_owned();
     move |dir| f(&path, dir)
 }

@@ -1,5 +1,6 @@
 //! Errors that name a path.
 
+use crate::io::PathError;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -43,16 +44,9 @@ pub(super) fn failed_with(path: &Path, errno: Errno, detail: Option<String>) -> 
     named(path, errno.into(), detail)
 }
 
-/// Names the path of an error that may say that the path leads out of its directory.
-pub(super) fn unresolved(path: &Path, errno: Errno) -> io::Error {
-    match errno {
-        Errno::XDEV => {
-            let text = "the path leads out of its directory";
-            let error = io::Error::new(io::ErrorKind::PermissionDenied, text);
-            named(path, error, None)
-        }
-        errno => failed(path, errno),
-    }
+/// Names the path of an error of a call on a path.
+pub(super) fn unresolved(path: &Path, error: PathError) -> io::Error {
+    named(path, error.into(), None)
 }
 
 pub(super) fn invalid(path: &Path, text: &str) -> io::Error {

@@ -67,7 +67,9 @@ impl Opened {
 /// another operation writes, start the read when the result of the write has come.
 ///
 /// Clones are the same file. It is closed once the last clone is dropped and the last operation is
-/// over, by the thread that drops it last.
+/// over, by the thread that drops it last. That may take a while, in which a core runs nothing else:
+/// for a large file that was removed, or on a network's file system. Drop such a file in
+/// [`Cx::try_blocking`](crate::Cx::try_blocking).
 #[derive(Clone)]
 pub struct File {
     open: Arc<Opened>,
@@ -111,8 +113,9 @@ impl File {
     /// Writes all of `bytes`, from `offset` on. A read at the same time may see a part of them.
     ///
     /// # Errors
-    /// Those of pwrite(2), with the number of bytes that were written before; `InvalidInput` if the
-    /// file is open to append, or not open to write.
+    /// Those of pwrite(2); `InvalidInput` if the file is open to append, or not open to write. The
+    /// error's text says how many bytes were written before the error. No other value has that number:
+    /// to go on, write all of them again.
     pub fn write_at(
         &self,
         cx: &mut Cx,
@@ -130,11 +133,12 @@ impl File {
 
     /// Writes all of `bytes` at the end of a file that was opened with
     /// [`append`](super::OpenOptions::append). Appends that are under way at the same time come in
-    /// any order. Up to 64 KiB are written by one call of the system; between the pieces of a
-    /// larger append there may be bytes of others.
+    /// any order. Up to 64 KiB are written by one call of the system, mostly; if the system writes
+    /// only some of them, by more. Between two calls there may be bytes of other appends.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at); `InvalidInput` if the file is not open to append.
+    /// Those of [`write_at`](Self::write_at); `InvalidInput` if the file is not open to append. Bytes
+    /// that were written before the error stay: if the append is repeated, the file has them twice.
     pub fn append(&self, cx: &mut Cx, bytes: impl Into<SendBuf>) -> JoinHandle<io::Result<()>> {
         if !self.open.appends {
             return self.refuse(cx, "it is not open to append (`OpenOptions::append`)");
@@ -220,7 +224,10 @@ impl File {
                 })
             }
             Handle::Simulated(handle) => {
-                let call = move || open.simulated().ok_or(Errno::BADF).and_then(simulated);
+                let call = move || {
+                    let handle = open.simulated().ok_or(Errno::BADF)?;
+                    Ok(simulated(handle)?)
+                };
                 simulated::run(cx, path, handle.disk(), SimCall::FileChange, call)
             }
         }

@@ -8,7 +8,7 @@ use super::error::unresolved;
 use super::file::Opened;
 use crate::Cx;
 use crate::ask::JoinHandle;
-use crate::io::{FileOp, Piece, SimCall, SimDisk, SimHandle};
+use crate::io::{FileOp, PathError, Piece, SimCall, SimDisk, SimHandle};
 use crate::sync::Arc;
 use crate::task::spawn_own;
 use crate::task::time::{Sleep, yield_now};
@@ -30,11 +30,11 @@ where
 }
 
 /// One call, after the disk's latency, unless the disk makes it fail.
-async fn call<T>(
+async fn call<T, E: From<Errno>>(
     disk: &SimDisk,
     call: SimCall,
-    f: impl FnOnce() -> Result<T, Errno>,
-) -> Result<T, Errno> {
+    f: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let latency = disk.draw_latency();
     match latency.is_zero() {
         true => yield_now().await,
@@ -54,12 +54,12 @@ pub(super) fn run<T, F>(
 ) -> JoinHandle<io::Result<T>>
 where
     T: Send + 'static,
-    F: FnOnce() -> Result<T, Errno> + Send + 'static,
+    F: FnOnce() -> Result<T, PathError> + Send + 'static,
 {
     let disk = disk.clone();
     spawn(cx, async move {
         let result = call(&disk, which, f).await;
-        result.map_err(|errno| unresolved(&path, errno))
+        result.map_err(|error| unresolved(&path, error))
     })
 }
 

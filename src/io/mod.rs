@@ -105,6 +105,7 @@ mod limits;
 mod lookout;
 mod operation;
 mod owner;
+mod path;
 mod pool;
 mod signals;
 mod sim;
@@ -131,6 +132,7 @@ pub(crate) use self::file::{FileOp, Piece};
 pub(crate) use self::limits::raise_open_file_limit;
 pub(crate) use self::lookout::Lookout;
 pub(crate) use self::owner::Owner;
+pub(crate) use self::path::{PathError, components, is_end, split, without_slash};
 pub(crate) use self::signals::{Raises, Signals};
 pub(crate) use self::sim::{HowOpened, NodeKind, NodeStat, SimHandle};
 

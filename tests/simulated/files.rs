@@ -371,6 +371,128 @@ fn a_crash_loses_what_was_not_synced() {
     assert_eq!(found(false), [0, 3]);
 }
 
+/// Each was synced while the other was in it: after a crash one is in the other, and no loop.
+#[test]
+fn a_crash_leaves_no_directory_in_itself() {
+    let _bound = Bound::new("a_crash_leaves_no_directory");
+    let ((), simulation) = in_simulation(
+        1,
+        |disk| {
+            disk.create_dir("/data/a").unwrap();
+            disk.create_dir("/data/b").unwrap();
+            disk.write("/data/a/file", "a").unwrap();
+        },
+        |dir| async move {
+            let a = done!(|cx| dir.open_dir(cx, "a")).unwrap();
+            let b = done!(|cx| dir.open_dir(cx, "b")).unwrap();
+            done!(|cx| dir.rename(cx, "b", &a, "b")).unwrap();
+            done!(|cx| a.sync(cx)).unwrap();
+            done!(|cx| a.rename(cx, "b", &dir, "b")).unwrap();
+            done!(|cx| dir.rename(cx, "a", &b, "a")).unwrap();
+            done!(|cx| b.sync(cx)).unwrap();
+        },
+    );
+    let disk = simulation.disk();
+    disk.crash();
+    assert_eq!(disk.read("/data/a/file").unwrap(), b"a");
+    // It goes through all nodes.
+    disk.set_capacity_bytes(10);
+    disk.crash();
+    for path in ["/data/a/b/a", "/data/b/a"] {
+        let error = disk.read(path).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{path}");
+    }
+}
+
+#[test]
+fn no_file_is_larger_than_the_disk_can_hold() {
+    let ((), _) = in_simulation(
+        1,
+        |_| (),
+        |dir| async move {
+            let file = done!(|cx| dir.open_file(cx, "file", NEW)).unwrap();
+            for (result, number) in [
+                (done!(|cx| file.truncate(cx, u64::MAX)), libc::EINVAL),
+                (done!(|cx| file.truncate(cx, 1 << 45)), libc::EFBIG),
+                (done!(|cx| file.write_at(cx, 1 << 45, "x")), libc::EFBIG),
+                (
+                    done!(|cx| file.write_at(cx, i64::MAX as u64 - 1, "x")),
+                    libc::EFBIG,
+                ),
+            ] {
+                assert_eq!(errno(&result.unwrap_err()), Some(number));
+            }
+            assert_eq!(done!(|cx| file.metadata(cx)).unwrap().len(), 0);
+        },
+    );
+}
+
+#[test]
+fn an_open_that_truncates_is_a_change() {
+    let ((), _) = in_simulation(
+        1,
+        |_| (),
+        |dir| async move {
+            let file = done!(|cx| dir.open_file(cx, "file", NEW)).unwrap();
+            done!(|cx| file.write_at(cx, 0, "x")).unwrap();
+            let before = done!(|cx| file.metadata(cx)).unwrap();
+            let empty = OpenOptions::new().write(true).truncate(true);
+            done!(|cx| dir.open_file(cx, "file", empty)).unwrap();
+            let after = done!(|cx| file.metadata(cx)).unwrap();
+            assert!(after.modified() > before.modified() && after.is_file());
+            assert_eq!(after.len(), 0);
+        },
+    );
+}
+
+/// As for the kernel; beneath a directory they lead out.
+#[test]
+fn a_directory_is_opened_by_any_path() {
+    let set = |disk: &SimDisk| {
+        disk.symlink("/data/sub", "/link").unwrap();
+        disk.symlink("/data/sub", "/data/link").unwrap();
+        disk.symlink("../..", "/data/up").unwrap();
+        disk.write("/data/sub/file", "x").unwrap();
+    };
+    let ((), simulation) = in_simulation(1, set, |dir| async move {
+        for path in [
+            "/link",
+            "/link/",
+            "/../data/sub",
+            "/data/up/../link",
+            "data/sub",
+        ] {
+            let sub = done!(|cx| Dir::open(cx, path)).unwrap();
+            done!(|cx| sub.open_file(cx, "file", READ)).unwrap();
+        }
+        let root = done!(|cx| Dir::open(cx, "/")).unwrap();
+        for (dir, path) in [
+            (&dir, "link"),
+            (&dir, "up"),
+            (&root, "data/link"),
+            (&root, ".."),
+        ] {
+            let error = done!(|cx| dir.open_dir(cx, path)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{path}");
+        }
+    });
+    assert_eq!(simulation.disk().read("/link/file").unwrap(), b"x");
+}
+
+/// A fault with the number of a rename between file systems.
+#[test]
+fn a_fault_is_no_path_that_leads_out() {
+    let ((), _) = in_simulation(
+        1,
+        |disk| disk.fail_next(SimCall::FileChange, libc::EXDEV),
+        |dir| async move {
+            let error = done!(|cx| dir.rename(cx, "a", &dir, "b")).unwrap_err();
+            let found = (error.kind(), errno(&error));
+            assert_eq!(found, (io::ErrorKind::CrossesDevices, Some(libc::EXDEV)));
+        },
+    );
+}
+
 #[test]
 fn a_fault_that_is_set_is_the_next_one() {
     let calls = [

@@ -1,26 +1,34 @@
 //! The simulated disk: a file system in memory, with faults.
 //!
 //! A directory owns the nodes that it names, and an open handle owns its node. So a file that is
-//! removed while it is open exists until it is closed, as on the kernel's file systems. No node
-//! knows its parent, and a directory has one name, so there is no cycle of references.
+//! removed while it is open exists until it is closed, as on the kernel's file systems.
 //!
 //! Each node has its present content, and that of its last sync. A crash restores
 //! the synced content: the bytes of a file, the names of a directory.
+//!
+//! Invariant: the present content has no cycle. No node knows its parent, and a directory has one
+//! name; a rename into itself is refused, and a crash gives a directory that has two synced names
+//! the first one only. The synced content may have cycles, of directories that were each synced
+//! while the other was in it. So a list has all nodes, and the drop of the disk empties them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::super::path::{PathError, components, is_end, split, without_slash};
 use super::client::SimCall;
 use crate::random::Random;
 use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// As the kernel.
 const LINKS_MAX: usize = 40;
+/// The largest file, in bytes: it is in memory.
+const FILE_BYTES_MAX: usize = 1 << 30;
 
 /// A file system in memory, which [`fs`](crate::fs) uses in a simulation. Clones are the same file
 /// system. It is empty at first, and has no faults.
@@ -59,6 +67,8 @@ pub struct SimDisk(Arc<Mutex<Disk>>);
 struct Disk {
     random: Random,
     root: Arc<Node>,
+    /// All nodes, and some that are gone.
+    nodes: Vec<Weak<Node>>,
     faults: BTreeMap<SimCall, VecDeque<Errno>>,
     /// One of this many calls fails; 0: none.
     fault_odds: usize,
@@ -176,25 +186,6 @@ impl Node {
             Content::Link(_) => 0,
         }
     }
-
-    /// Restores the synced content, of this node and those below.
-    fn restore(&self) {
-        let mut body = self.body();
-        body.content = body.synced.clone();
-        body.links = 0;
-        if let Content::Dir(names) = &body.content {
-            names.values().for_each(|node| node.restore());
-        }
-    }
-
-    /// Counts a name of this node, and those below.
-    fn count_names(&self) {
-        let mut body = self.body();
-        body.links += 1;
-        if let Content::Dir(names) = &body.content {
-            names.values().for_each(|node| node.count_names());
-        }
-    }
 }
 
 /// The end of a path: the node, if there is one, and its directory and name.
@@ -228,7 +219,7 @@ impl Disk {
             Content::Dir(_) => Content::Dir(BTreeMap::new()),
             Content::Link(to) => Content::Link(to.clone()),
         };
-        Arc::new(Node {
+        let node = Arc::new(Node {
             number: self.next_node,
             mode,
             body: Mutex::new(Body {
@@ -237,33 +228,84 @@ impl Disk {
                 links: 1,
                 changed: self.changes,
             }),
-        })
+        });
+        if self.nodes.len() == self.nodes.capacity() {
+            self.nodes.retain(|node| node.strong_count() > 0);
+        }
+        self.nodes.push(Arc::downgrade(&node));
+        node
     }
 
-    /// Resolves `path` beneath `dir`; `follows` a link at its end.
-    fn resolve(dir: &Arc<Node>, path: &Path, follows: bool) -> Result<Place, Errno> {
-        if path.as_os_str().is_empty() {
-            return Err(Errno::NOENT);
+    /// Restores the synced content.
+    fn restore(&mut self) {
+        let all: Vec<Arc<Node>> = self.nodes.iter().filter_map(Weak::upgrade).collect();
+        for node in all.iter().chain([&self.root]) {
+            let mut body = node.body();
+            body.content = body.synced.clone();
+            body.links = 0;
         }
-        let mut way = vec![Arc::clone(dir)];
-        let mut left: VecDeque<OsString> = names(path)?.into();
+        // From the root, a directory after those above it: the first name is the one to stay.
+        self.root.body().links = 1;
+        let mut found = VecDeque::from([Arc::clone(&self.root)]);
+        while let Some(dir) = found.pop_front() {
+            // Its own lock is not held while others are taken: it may be one of its names.
+            let names = match &dir.body().content {
+                Content::Dir(names) => names.clone(),
+                Content::File(_) | Content::Link(_) => continue,
+            };
+            for (name, node) in names {
+                let is_dir = node.kind() == NodeKind::Dir;
+                let mut body = node.body();
+                let is_second = is_dir && body.links > 0;
+                body.links += u64::from(!is_second);
+                drop(body);
+                if is_second {
+                    if let Content::Dir(names) = &mut dir.body().content {
+                        names.remove(&name);
+                    }
+                } else if is_dir {
+                    found.push_back(node);
+                }
+            }
+        }
+        // Those that are open and have no name: their names may be a cycle.
+        for node in &all {
+            let mut body = node.body();
+            if body.links == 0 && matches!(body.content, Content::Dir(_)) {
+                body.content = Content::Dir(BTreeMap::new());
+            }
+        }
+    }
+
+    /// Resolves `path` within these bounds.
+    fn resolve(within: Within<'_>, path: &Path, how: How) -> Result<Place, PathError> {
+        let mut way = vec![Arc::clone(within.dir())];
+        let mut left: VecDeque<OsString> = within.components(path)?.into();
         let mut links = 0;
         while let Some(name) = left.pop_front() {
             if name == ".." {
-                way.pop();
-                if way.is_empty() {
-                    return Err(Errno::XDEV);
+                match (way.len(), within) {
+                    (1, Within::Disk(_)) => {}
+                    (1, Within::Dir(_)) => return Err(PathError::Outside),
+                    _ => drop(way.pop()),
                 }
                 continue;
             }
+            if is_end(&name) {
+                continue;
+            }
             let here = way.last().expect("not above the directory");
+            if how == How::Creates && left.len() == 1 && left[0] == "/" {
+                // As the kernel, which does not look the name up.
+                return Err(Errno::ISDIR.into());
+            }
             let node = match here.child(&name) {
                 Err(Errno::NOENT) if left.is_empty() => None,
                 node => Some(node?),
             };
             let link = match node.as_ref().map(|node| node.body()) {
                 Some(body) => match &body.content {
-                    Content::Link(to) if follows || !left.is_empty() => Some(to.clone()),
+                    Content::Link(to) if how != How::Keeps || !left.is_empty() => Some(to.clone()),
                     _ => None,
                 },
                 None => None,
@@ -271,9 +313,12 @@ impl Disk {
             if let Some(to) = link {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(Errno::LOOP);
+                    return Err(Errno::LOOP.into());
                 }
-                for name in names(&to)?.into_iter().rev() {
+                if to.is_absolute() && matches!(within, Within::Disk(_)) {
+                    way.truncate(1);
+                }
+                for name in within.components(&to)?.into_iter().rev() {
                     left.push_front(name);
                 }
                 continue;
@@ -285,8 +330,8 @@ impl Disk {
             match node {
                 Some(node) if node.kind() == NodeKind::Dir => way.push(node),
                 // Also before `..`.
-                Some(_) => return Err(Errno::NOTDIR),
-                None => return Err(Errno::NOENT),
+                Some(_) => return Err(Errno::NOTDIR.into()),
+                None => return Err(Errno::NOENT.into()),
             }
         }
         let node = way.last().cloned();
@@ -294,16 +339,25 @@ impl Disk {
         Ok(Place { way, name, node })
     }
 
-    /// Resolves a path that ends in a name, which need not exist.
-    fn named(dir: &Arc<Node>, path: &Path) -> Result<(Place, OsString), Errno> {
-        match path.components().next_back() {
-            Some(Component::Normal(_)) => {}
-            Some(Component::ParentDir | Component::RootDir) => return Err(Errno::XDEV),
-            _ => return Err(Errno::INVAL),
-        }
-        let place = Disk::resolve(dir, path, false)?;
-        let name = place.name.clone().ok_or(Errno::INVAL)?;
-        Ok((place, name))
+    /// Resolves a path that ends in a name, which need not exist. True: a slash is behind it.
+    fn named(within: Within<'_>, path: &Path) -> Result<(Place, OsString, bool), PathError> {
+        let (parent, name) = split(path)?;
+        let parent = match parent {
+            Some(parent) => Disk::resolve(within, parent, How::Follows)?.node,
+            None => Some(Arc::clone(within.dir())),
+        };
+        let parent = parent.ok_or(Errno::NOENT)?;
+        let (name, has_slash) = without_slash(&name);
+        let node = match parent.child(name) {
+            Err(Errno::NOENT) => None,
+            node => Some(node?),
+        };
+        let place = Place {
+            way: vec![parent],
+            name: Some(name.to_owned()),
+            node,
+        };
+        Ok((place, name.to_owned(), has_slash))
     }
 
     fn make(
@@ -324,10 +378,13 @@ impl Disk {
         Ok(node)
     }
 
-    fn remove(&mut self, dir: &Arc<Node>, path: &Path, is_dir: bool) -> Result<(), Errno> {
-        let (place, name) = Disk::named(dir, path)?;
+    fn remove(&mut self, dir: &Arc<Node>, path: &Path, is_dir: bool) -> Result<(), PathError> {
+        let (place, name, has_slash) = Disk::named(Within::Dir(dir), path)?;
         let node = place.node.as_ref().ok_or(Errno::NOENT)?;
         check_removal(node, is_dir)?;
+        if has_slash && !is_dir {
+            return Err(Errno::NOTDIR.into());
+        }
         self.changes += 1;
         place
             .parent()
@@ -336,10 +393,17 @@ impl Disk {
         Ok(())
     }
 
-    fn rename(&mut self, from: (&Arc<Node>, &Path), to: (&Arc<Node>, &Path)) -> Result<(), Errno> {
-        let (source, old) = Disk::named(from.0, from.1)?;
-        let (target, new) = Disk::named(to.0, to.1)?;
+    fn rename(
+        &mut self,
+        from: (&Arc<Node>, &Path),
+        to: (&Arc<Node>, &Path),
+    ) -> Result<(), PathError> {
+        let (source, old, old_slash) = Disk::named(Within::Dir(from.0), from.1)?;
+        let (target, new, new_slash) = Disk::named(Within::Dir(to.0), to.1)?;
         let node = source.node.as_ref().ok_or(Errno::NOENT)?;
+        if (old_slash || new_slash) && node.kind() != NodeKind::Dir {
+            return Err(Errno::NOTDIR.into());
+        }
         target.admits_names()?;
         // Not by the way, which begins at a handle: the node may be above that.
         let is_within = |below: &Arc<Node>, above: &Arc<Node>| {
@@ -355,11 +419,11 @@ impl Disk {
             false
         };
         if node.kind() == NodeKind::Dir && is_within(target.parent(), node) {
-            return Err(Errno::INVAL);
+            return Err(Errno::INVAL.into());
         }
         let replaced = target.node.as_ref();
         if replaced.is_some_and(|replaced| is_within(source.parent(), replaced)) {
-            return Err(Errno::NOTEMPTY);
+            return Err(Errno::NOTEMPTY.into());
         }
         if let Some(there) = &target.node {
             if Arc::ptr_eq(there, node) {
@@ -379,18 +443,25 @@ impl Disk {
         Ok(())
     }
 
-    fn link(&mut self, from: (&Arc<Node>, &Path), to: (&Arc<Node>, &Path)) -> Result<(), Errno> {
-        let (source, _) = Disk::named(from.0, from.1)?;
-        let (target, name) = Disk::named(to.0, to.1)?;
+    fn link(
+        &mut self,
+        from: (&Arc<Node>, &Path),
+        to: (&Arc<Node>, &Path),
+    ) -> Result<(), PathError> {
+        let (source, _, is_dir) = Disk::named(Within::Dir(from.0), from.1)?;
+        let (target, name, has_slash) = Disk::named(Within::Dir(to.0), to.1)?;
         let node = source.node.as_ref().ok_or(Errno::NOENT)?;
-        match (node.kind(), &target.node) {
-            (_, Some(_)) => return Err(Errno::EXIST),
-            (kind, None) => {
-                target.admits_names()?;
-                if kind == NodeKind::Dir {
-                    return Err(Errno::PERM);
-                }
-            }
+        let kind = node.kind();
+        if is_dir && kind != NodeKind::Dir {
+            return Err(Errno::NOTDIR.into());
+        }
+        match &target.node {
+            Some(_) => return Err(Errno::EXIST.into()),
+            None if has_slash => return Err(Errno::NOENT.into()),
+            None => target.admits_names()?,
+        }
+        if kind == NodeKind::Dir {
+            return Err(Errno::PERM.into());
         }
         self.changes += 1;
         let its = Arc::clone(node);
@@ -443,33 +514,47 @@ fn check_removal(node: &Arc<Node>, is_dir: bool) -> Result<(), Errno> {
     }
 }
 
-fn names(path: &Path) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    for component in path.components() {
-        match component {
-            Component::Prefix(_) | Component::RootDir => return Err(Errno::XDEV),
-            Component::CurDir => {}
-            Component::ParentDir | Component::Normal(_) => {
-                names.push(component.as_os_str().to_owned());
-            }
-        }
-    }
-    Ok(names)
+/// Where a path begins, and where it has to stay.
+#[derive(Clone, Copy)]
+enum Within<'a> {
+    /// In this directory.
+    Dir(&'a Arc<Node>),
+    /// On the disk: this is the root, which an absolute path begins at, and whose parent it is.
+    Disk(&'a Arc<Node>),
 }
 
-/// Turns an absolute path into one relative to the root.
-fn from_root(path: &Path) -> PathBuf {
-    let path = path.strip_prefix("/").unwrap_or(path);
-    match path.as_os_str().is_empty() {
-        true => ".".into(),
-        false => path.into(),
+impl<'a> Within<'a> {
+    fn dir(self) -> &'a Arc<Node> {
+        match self {
+            Within::Dir(dir) | Within::Disk(dir) => dir,
+        }
     }
+
+    fn components(self, path: &Path) -> Result<Vec<OsString>, PathError> {
+        match (self, path.strip_prefix("/")) {
+            (Within::Disk(_), Ok(rest)) if rest.as_os_str().is_empty() => Ok(Vec::new()),
+            (Within::Disk(_), Ok(rest)) => components(rest),
+            (Within::Disk(_) | Within::Dir(_), _) => components(path),
+        }
+    }
+}
+
+/// How a path is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// A link at its end is followed.
+    Follows,
+    /// The same, and a file is created if there is none.
+    Creates,
+    /// A link at its end is the result.
+    Keeps,
 }
 
 impl SimDisk {
     pub(super) fn new(random: Random) -> SimDisk {
         let mut disk = Disk {
             random,
+            nodes: Vec::new(),
             root: Arc::new(Node {
                 number: 0,
                 mode: 0o755,
@@ -503,10 +588,13 @@ impl SimDisk {
     /// # Errors
     /// If a part of the path is not a directory, or the path is a directory.
     pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
-        let path = from_root(path.as_ref());
+        let path = path.as_ref();
         self.create_dir(path.parent().unwrap_or(Path::new("")))?;
         self.with(|disk| {
-            let (place, name) = Disk::named(&disk.root, &path)?;
+            let (place, name, has_slash) = Disk::named(Within::Disk(&disk.root), path)?;
+            if has_slash {
+                return Err(Errno::ISDIR.into());
+            }
             let node = match &place.node {
                 Some(node) => Arc::clone(node),
                 None => disk.make(&place, name, Content::File(Vec::new()), 0o644)?,
@@ -524,10 +612,17 @@ impl SimDisk {
     /// # Errors
     /// If a part of the path is not a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
-        let names = names(&from_root(path.as_ref()))?;
         self.with(|disk| {
-            let mut here = Arc::clone(&disk.root);
-            for name in names {
+            let mut way = vec![Arc::clone(&disk.root)];
+            let path = Path::new("/").join(path);
+            for name in Within::Disk(&disk.root).components(&path)? {
+                if name == ".." && way.len() > 1 {
+                    way.pop();
+                }
+                if name == ".." || is_end(&name) {
+                    continue;
+                }
+                let here = Arc::clone(way.last().expect("the root stays"));
                 let next = match here.child(&name) {
                     Err(Errno::NOENT) => {
                         let place = Place {
@@ -540,9 +635,9 @@ impl SimDisk {
                     node => node?,
                 };
                 sync(&here);
-                here = next;
+                way.push(next);
             }
-            match here.kind() {
+            match way.last().expect("the root stays").kind() {
                 NodeKind::Dir => Ok(()),
                 NodeKind::File | NodeKind::Link => Err(Errno::NOTDIR.into()),
             }
@@ -555,9 +650,12 @@ impl SimDisk {
     /// If `path` exists, or its directory does not.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> std::io::Result<()> {
         self.with(|disk| {
-            let (place, name) = Disk::named(&disk.root, &from_root(path.as_ref()))?;
+            let (place, name, has_slash) = Disk::named(Within::Disk(&disk.root), path.as_ref())?;
             if place.node.is_some() {
                 return Err(Errno::EXIST.into());
+            }
+            if has_slash {
+                return Err(Errno::NOENT.into());
             }
             disk.make(
                 &place,
@@ -576,7 +674,7 @@ impl SimDisk {
     /// If the file does not exist.
     pub fn read(&self, path: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
         self.with(|disk| {
-            let place = Disk::resolve(&disk.root, &from_root(path.as_ref()), true)?;
+            let place = Disk::resolve(Within::Disk(&disk.root), path.as_ref(), How::Follows)?;
             let node = place.node.ok_or(Errno::NOENT)?;
             Ok(node.with_bytes(|bytes| bytes.clone())?)
         })
@@ -627,14 +725,12 @@ impl SimDisk {
     }
 
     /// Restores the synced content, as a loss of power may do: the bytes of each file at its last
-    /// sync, and the names of each directory at its own. Open files stay open.
+    /// sync, and the names of each directory at its own. Open files stay open. A directory that is in
+    /// two others, since both were synced while it was in them, is in one of them.
     ///
     /// Real disks may keep more. A program that relies on synced content only is right on each.
     pub fn crash(&self) {
-        self.with(|disk| {
-            disk.root.restore();
-            disk.root.count_names();
-        });
+        self.with(Disk::restore);
     }
 
     pub(crate) fn root(&self) -> SimHandle {
@@ -660,6 +756,20 @@ impl SimDisk {
     }
 }
 
+/// Changes a file's length; zeros fill it.
+fn resized(node: &Node, disk: &mut Disk, len: usize) -> Result<(), Errno> {
+    node.with_bytes(|bytes| {
+        bytes
+            .try_reserve(len.saturating_sub(bytes.len()))
+            .map_err(|_| Errno::NOSPC)?;
+        bytes.resize(len, 0);
+        Ok(())
+    })??;
+    disk.changes += 1;
+    node.body().changed = disk.changes;
+    Ok(())
+}
+
 fn sync(node: &Node) {
     let mut body = node.body();
     body.synced = body.content.clone();
@@ -670,6 +780,23 @@ impl fmt::Debug for SimDisk {
         f.debug_struct("SimDisk")
             .field("open_count", &self.open_count())
             .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Disk {
+    /// Synced names may be a cycle of references.
+    fn drop(&mut self) {
+        for node in self.nodes.iter().filter_map(Weak::upgrade) {
+            let mut body = node.body();
+            let nothing = || Content::File(Vec::new());
+            let its = (
+                std::mem::replace(&mut body.content, nothing()),
+                std::mem::replace(&mut body.synced, nothing()),
+            );
+            // The last reference to another node may be among them.
+            drop(body);
+            drop(its);
+        }
     }
 }
 
@@ -693,27 +820,52 @@ impl SimHandle {
     }
 
     /// Opens a path beneath this directory.
-    pub(crate) fn open(&self, path: &Path, how: HowOpened) -> Result<SimHandle, Errno> {
+    pub(crate) fn open(&self, path: &Path, how: HowOpened) -> Result<SimHandle, PathError> {
+        self.open_within(Within::Dir(&self.node), path, how)
+    }
+
+    /// Opens a path of the disk, whose root this is; it is also the working directory.
+    pub(crate) fn open_anywhere(
+        &self,
+        path: &Path,
+        how: HowOpened,
+    ) -> Result<SimHandle, PathError> {
+        self.open_within(Within::Disk(&self.node), path, how)
+    }
+
+    fn open_within(
+        &self,
+        within: Within<'_>,
+        path: &Path,
+        how: HowOpened,
+    ) -> Result<SimHandle, PathError> {
         let node = self.disk.with(|disk| {
-            let place = Disk::resolve(&self.node, path, !how.create_new)?;
+            let resolved = match (how.create_new, how.create) {
+                // A slash at the end is not for a file, also a new one.
+                (true, _) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => How::Creates,
+                (true, _) => How::Keeps,
+                (false, true) => How::Creates,
+                (false, false) => How::Follows,
+            };
+            let place = Disk::resolve(within, path, resolved)?;
             let node = match (&place.node, &place.name) {
-                (Some(_), _) if how.create_new => return Err(Errno::EXIST),
+                (Some(_), _) if how.create_new => return Err(Errno::EXIST.into()),
                 (Some(node), _) => Arc::clone(node),
                 (None, Some(name)) if how.create || how.create_new => {
                     disk.make(&place, name.clone(), Content::File(Vec::new()), how.mode)?
                 }
-                (None, _) => return Err(Errno::NOENT),
+                (None, _) => return Err(Errno::NOENT.into()),
             };
             match (node.kind(), how.dir) {
-                (NodeKind::Dir, false) if how.write => return Err(Errno::ISDIR),
-                (NodeKind::File, true) => return Err(Errno::NOTDIR),
-                (NodeKind::Link, _) => return Err(Errno::LOOP),
+                (NodeKind::Dir, false) if how.write => return Err(Errno::ISDIR.into()),
+                (NodeKind::File, true) => return Err(Errno::NOTDIR.into()),
+                (NodeKind::Link, _) => return Err(Errno::LOOP.into()),
                 _ => {}
             }
             if how.truncate {
-                node.with_bytes(|bytes| bytes.clear())?;
+                resized(&node, disk, 0)?;
             }
-            Ok(node)
+            Ok::<_, PathError>(node)
         })?;
         Ok(SimHandle::new(&self.disk, node))
     }
@@ -761,27 +913,33 @@ impl SimHandle {
                 None => size,
                 Some(offset) => usize::try_from(offset).map_err(|_| Errno::FBIG)?,
             };
-            let end = start.checked_add(len).ok_or(Errno::FBIG)?;
+            let room = FILE_BYTES_MAX.saturating_sub(start);
+            if room == 0 {
+                return Err(Errno::FBIG);
+            }
+            let len = len.min(room);
+            let end = start + len;
             disk.admit(end.saturating_sub(size) as u64)?;
-            self.resized(disk, size.max(end))?;
+            resized(&self.node, disk, size.max(end))?;
             self.node
                 .with_bytes(|bytes| bytes[start..end].copy_from_slice(&new[..len]))?;
             Ok(len)
         })
     }
 
-    fn resized(&self, disk: &mut Disk, len: usize) -> Result<(), Errno> {
-        disk.changes += 1;
-        self.node.with_bytes(|bytes| bytes.resize(len, 0))?;
-        self.node.body().changed = disk.changes;
-        Ok(())
-    }
-
     pub(crate) fn truncate(&self, len: u64) -> Result<(), Errno> {
         self.disk.with(|disk| {
-            let size = self.node.with_bytes(|bytes| bytes.len())? as u64;
-            disk.admit(len.saturating_sub(size))?;
-            self.resized(disk, usize::try_from(len).map_err(|_| Errno::FBIG)?)
+            if i64::try_from(len).is_err() {
+                // The kernel takes it for a negative number.
+                return Err(Errno::INVAL);
+            }
+            let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
+            if len > FILE_BYTES_MAX {
+                return Err(Errno::FBIG);
+            }
+            let size = self.node.with_bytes(|bytes| bytes.len())?;
+            disk.admit(len.saturating_sub(size) as u64)?;
+            resized(&self.node, disk, len)
         })
     }
 
@@ -789,25 +947,25 @@ impl SimHandle {
         self.disk.with(|_| sync(&self.node));
     }
 
-    pub(crate) fn rename(&self, from: &Path, dir: &SimHandle, to: &Path) -> Result<(), Errno> {
+    pub(crate) fn rename(&self, from: &Path, dir: &SimHandle, to: &Path) -> Result<(), PathError> {
         self.disk
             .with(|disk| disk.rename((&self.node, from), (&dir.node, to)))
     }
 
-    pub(crate) fn link(&self, from: &Path, dir: &SimHandle, to: &Path) -> Result<(), Errno> {
+    pub(crate) fn link(&self, from: &Path, dir: &SimHandle, to: &Path) -> Result<(), PathError> {
         self.disk
             .with(|disk| disk.link((&self.node, from), (&dir.node, to)))
     }
 
-    pub(crate) fn remove(&self, path: &Path, is_dir: bool) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, path: &Path, is_dir: bool) -> Result<(), PathError> {
         self.disk.with(|disk| disk.remove(&self.node, path, is_dir))
     }
 
-    pub(crate) fn create_dir(&self, path: &Path, mode: u32) -> Result<(), Errno> {
+    pub(crate) fn create_dir(&self, path: &Path, mode: u32) -> Result<(), PathError> {
         self.disk.with(|disk| {
-            let (place, name) = Disk::named(&self.node, path)?;
+            let (place, name, _) = Disk::named(Within::Dir(&self.node), path)?;
             if place.node.is_some() {
-                return Err(Errno::EXIST);
+                return Err(Errno::EXIST.into());
             }
             disk.make(&place, name, Content::Dir(BTreeMap::new()), mode)?;
             Ok(())
@@ -863,5 +1021,37 @@ impl fmt::Debug for SimHandle {
         f.debug_struct("SimHandle")
             .field("node", &self.number())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn synced_names_in_a_circle_are_let_go() {
+        let disk = SimDisk::new(Random::new(1));
+        disk.create_dir("/a").unwrap();
+        disk.create_dir("/b").unwrap();
+        let dir = |path: &str| {
+            let how = HowOpened {
+                dir: true,
+                ..HowOpened::default()
+            };
+            disk.root().open_anywhere(Path::new(path), how).unwrap()
+        };
+        let (root, a, b) = (disk.root(), dir("/a"), dir("b/"));
+        let [name_a, name_b] = ["a", "b"].map(Path::new);
+        root.rename(name_b, &a, name_b).unwrap();
+        a.sync();
+        a.rename(name_b, &root, name_b).unwrap();
+        root.rename(name_a, &b, name_a).unwrap();
+        b.sync();
+        let nodes = disk.with(|disk| disk.nodes.clone());
+        drop((root, a, b));
+        disk.crash();
+        assert!(nodes.iter().all(|node| node.strong_count() > 0));
+        drop(disk);
+        assert!(nodes.iter().all(|node| node.strong_count() == 0));
     }
 }
