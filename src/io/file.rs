@@ -72,6 +72,10 @@ impl FileOp {
             } => {
                 // Memory grows with the bytes that are read: `left_bytes` may be far more.
                 let piece = PIECE_BYTES_MAX.min(*left_bytes);
+                if *read_bytes < PIECE_BYTES_MAX {
+                    // The call behind the last bytes of a small file doubles nothing.
+                    bytes.reserve_exact(*read_bytes + piece - bytes.len());
+                }
                 bytes.resize(*read_bytes + piece, 0);
                 Piece::Read(&mut bytes[*read_bytes..], *offset + *read_bytes as u64)
             }
@@ -128,6 +132,10 @@ impl FileOp {
                 ..
             } => {
                 bytes.truncate(read_bytes);
+                // The caller may keep it.
+                if bytes.capacity() > 2 * bytes.len() {
+                    bytes.shrink_to_fit();
+                }
                 bytes
             }
             FileOp::Write { .. } | FileOp::Sync { .. } => Vec::new(),
@@ -146,12 +154,19 @@ impl FileOp {
         }
     }
 
-    /// Does all pieces, on a thread that may block.
+    /// Does all pieces, on a thread that may block. A file without a position (a pipe, a terminal)
+    /// is read and written as it comes, as a ring does.
     pub(crate) fn block(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         loop {
             let moved = match self.piece() {
-                Piece::Read(space, offset) => rustix::io::pread(fd, space, offset),
-                Piece::Write(bytes, offset) => rustix::io::pwrite(fd, bytes, offset),
+                Piece::Read(space, offset) => match rustix::io::pread(fd, &mut *space, offset) {
+                    Err(Errno::SPIPE) => rustix::io::read(fd, space),
+                    read => read,
+                },
+                Piece::Write(bytes, offset) => match rustix::io::pwrite(fd, bytes, offset) {
+                    Err(Errno::SPIPE) => rustix::io::write(fd, bytes),
+                    written => written,
+                },
                 Piece::Sync { data_only: true } => rustix::fs::fdatasync(fd).map(|()| 0),
                 Piece::Sync { data_only: false } => rustix::fs::fsync(fd).map(|()| 0),
             };
@@ -171,6 +186,7 @@ impl FileOp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
 
     fn piece(op: &mut FileOp) -> (usize, u64) {
         match op.piece() {
@@ -226,5 +242,33 @@ mod tests {
             unreachable!("it reads");
         };
         assert!(bytes.capacity() <= 22 * PIECE_BYTES_MAX);
+    }
+
+    /// Where the caller asks for more than there is.
+    #[test]
+    fn a_small_file_takes_little_memory() {
+        let mut read = FileOp::read(0, 1 << 20);
+        piece(&mut read);
+        assert_eq!(read.moved(100), Ok(false));
+        piece(&mut read);
+        let FileOp::Read { bytes, .. } = &read else {
+            unreachable!("it reads");
+        };
+        assert!(bytes.capacity() <= PIECE_BYTES_MAX + 100);
+        assert_eq!(read.moved(0), Ok(true));
+        let bytes = read.into_read();
+        assert_eq!(bytes.len(), 100);
+        assert!(bytes.capacity() <= 200);
+    }
+
+    #[test]
+    fn a_pipe_is_read_and_written_without_offsets() {
+        let (reads, writes) = std::io::pipe().unwrap();
+        let mut write = FileOp::write(7, "hello".into());
+        assert_eq!(write.block(writes.as_fd()), Ok(()));
+        drop(writes);
+        let mut read = FileOp::read(7, 100);
+        assert_eq!(read.block(reads.as_fd()), Ok(()));
+        assert_eq!(read.into_read(), b"hello");
     }
 }
