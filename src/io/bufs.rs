@@ -10,8 +10,6 @@ use std::slice;
 
 /// Buffers that one send has at most. The kernel takes up to 1,024.
 pub(crate) const PARTS_MAX: usize = 256;
-/// Buffers that one system call is given where the program waits for it.
-const PARTS_AT_ONCE: usize = 64;
 
 /// See the module text. Like a [`SendBuf`] it keeps no bytes inline.
 #[derive(Debug)]
@@ -96,8 +94,9 @@ impl Bufs {
         if let Bufs::One(buf) = self {
             return send(fd, &buf[from..], flags);
         }
-        let slices = self.slices(from).take(PARTS_AT_ONCE).map(IoSlice::new);
-        let slices: ArrayVec<_, PARTS_AT_ONCE> = slices.collect();
+        // All that one write queues, so that none of it waits where the socket has room.
+        let slices = self.slices(from).take(PARTS_MAX).map(IoSlice::new);
+        let slices: ArrayVec<_, PARTS_MAX> = slices.collect();
         sendmsg(fd, &slices, &mut SendAncillaryBuffer::default(), flags)
     }
 }
@@ -160,8 +159,8 @@ mod tests {
             assert_eq!(&got[..got_len], sent);
         }
         // More than one call takes are sent in several.
-        let many = Bufs::Several(vec!["12".into(); PARTS_AT_ONCE + 1]);
-        assert_eq!(many.send(fd, 0), Ok(2 * PARTS_AT_ONCE));
-        assert_eq!(many.send(fd, 2 * PARTS_AT_ONCE), Ok(2));
+        let many = Bufs::Several(vec!["12".into(); PARTS_MAX + 1]);
+        assert_eq!(many.send(fd, 0), Ok(2 * PARTS_MAX));
+        assert_eq!(many.send(fd, 2 * PARTS_MAX), Ok(2));
     }
 }

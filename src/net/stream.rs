@@ -516,13 +516,17 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As [`write`](Self::write), for the bytes of all parts together.
+    /// As [`write`](Self::write), for the bytes of all parts together. For the limit, each part and
+    /// each buffer that is queued before it counts 64 bytes more. Empty parts are dropped, and do not
+    /// come back.
     pub fn write_vectored<B: Into<SendBuf>>(
         &self,
         cx: &mut Cx,
         parts: impl IntoIterator<Item = B>,
     ) -> Result<(), Rejected<Vec<SendBuf>>> {
-        let parts: Vec<SendBuf> = parts.into_iter().map(B::into).collect();
+        let parts = parts.into_iter().map(B::into);
+        // Empty ones would wait in the queue, and no limit of bytes counts them.
+        let parts: Vec<SendBuf> = parts.filter(|part| !part.is_empty()).collect();
         if let Some(next) = self.admit(cx, parts, false)? {
             Arc::clone(&self.conn).start_send(cx, next);
         }
@@ -533,8 +537,9 @@ impl Stream {
     /// the error that ended sending. So after the write of a part it tells when that part has been
     /// sent, whatever is written behind it. (Whether the peer has received it, only the peer knows.)
     /// The callback must be of the connection's color, and is an event of its own, also if nothing
-    /// waits to be sent. It is dropped if the connection is aborted. During a
-    /// [`close`](Self::close) it is still called.
+    /// waits to be sent. It is dropped if the connection is aborted, unless its event was posted
+    /// before. During a [`close`](Self::close) it is still called; if the idle timeout ends that, with
+    /// an error of the kind `TimedOut`.
     ///
     /// ```
     /// use mely::net::Stream;
@@ -599,7 +604,8 @@ impl Stream {
         }
         let bytes = written.len();
         let queued = colored.queued_bytes + bytes;
-        if colored.queued_bytes > 0 && queued > colored.queued_bytes_max {
+        let counted = queued.saturating_add(written.overhead_bytes(&colored));
+        if colored.queued_bytes > 0 && counted > colored.queued_bytes_max {
             return Err(Rejected::new(Reason::NoRoom, written.into_lasting()));
         }
         colored.queued_bytes = queued;
@@ -775,9 +781,14 @@ impl Stream {
     }
 }
 
+/// What each part of a vectored write takes in the queue, about.
+const PART_OVERHEAD_BYTES: usize = 64;
+
 /// What one write is given.
 trait Written {
     fn len(&self) -> usize;
+    /// What it counts beside its bytes where they are limited.
+    fn overhead_bytes(&self, colored: &ColorHalf) -> usize;
     /// Whether one send takes all of it.
     fn is_one_send(&self) -> bool;
     fn into_lasting(self) -> Self;
@@ -788,6 +799,11 @@ trait Written {
 impl Written for SendBuf {
     fn len(&self) -> usize {
         (**self).len()
+    }
+
+    fn overhead_bytes(&self, _: &ColorHalf) -> usize {
+        // What is queued piece by piece is joined.
+        0
     }
 
     fn is_one_send(&self) -> bool {
@@ -813,6 +829,10 @@ impl Written for SendBuf {
 impl Written for Vec<SendBuf> {
     fn len(&self) -> usize {
         self.iter().map(|part| part.len()).sum()
+    }
+
+    fn overhead_bytes(&self, colored: &ColorHalf) -> usize {
+        PART_OVERHEAD_BYTES * (colored.queue.len() + self.len())
     }
 
     fn is_one_send(&self) -> bool {

@@ -160,6 +160,8 @@ impl Conn {
                 Err(timed_out(limit)),
             )
         });
+        // The close drops those that are left.
+        self.time_marks_out(cx);
         self.close(cx, true);
         // Last: it may panic.
         drop(called);

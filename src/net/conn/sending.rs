@@ -126,6 +126,11 @@ impl Conn {
         }
     }
 
+    /// Posts the callbacks of all marks: the peer has not taken the bytes in time.
+    pub(super) fn time_marks_out(self: &Arc<Conn>, cx: &mut Cx) {
+        self.tell_marks(cx, Err(SendError::Kind(io::ErrorKind::TimedOut)));
+    }
+
     /// Calls `callback` when all has been sent that was written before; see `Stream::on_sent`.
     pub(in crate::net) fn mark_sent(
         self: &Arc<Conn>,

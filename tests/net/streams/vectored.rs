@@ -126,6 +126,37 @@ fn the_write_limit_is_for_all_parts_together() {
     }
 }
 
+/// Small and empty parts take memory too.
+#[test]
+fn the_write_limit_bounds_the_number_of_parts() {
+    for backend in all_backends() {
+        let (tell, told) = channel();
+        let len = big(&backend);
+        let serve = move |cx: &mut Cx, incoming: Incoming| {
+            let tell = tell.clone();
+            with_stream(cx, incoming, move |cx, stream| {
+                // Nobody reads it yet.
+                stream.write(cx, pattern(len)).unwrap();
+                let queued_bytes = stream.queued_bytes(cx).unwrap();
+                assert!(queued_bytes > 0);
+                stream.set_write_limit(cx, queued_bytes + 1_000).unwrap();
+                stream.write_vectored(cx, ["c", "", "d"]).unwrap();
+                stream.write_vectored(cx, vec![""; 100_000]).unwrap();
+                let refused = stream.write_vectored(cx, ["x"; 20]).unwrap_err();
+                tell.send((refused.reason, refused.value.len())).unwrap();
+                stream.close(cx);
+            });
+        };
+        let at = backend.clone();
+        with_server("parts are counted", on(&backend), serve, move |addr| {
+            let mut client = Client::connect(&at, addr);
+            assert_eq!(told.recv_timeout(LONG).unwrap(), (Reason::NoRoom, 20));
+            assert!(client.exactly(len) == pattern(len));
+            assert_eq!(client.rest(), b"cd");
+        });
+    }
+}
+
 /// Told in order, each once: of what went at once, and of what had to wait, before what is behind.
 #[test]
 fn each_part_is_told_when_it_is_sent() {
