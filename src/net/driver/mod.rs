@@ -727,7 +727,8 @@ impl Driver {
         )
     }
 
-    /// Starts an operation on a file. `None` if the event source has no such operations.
+    /// Starts an operation on a file. `None` if the event source has no such operations. From the
+    /// stage close on it is canceled at once, as those that were under way then.
     pub(super) fn begin_file(
         &mut self,
         file: FileUnderWay,
@@ -738,6 +739,9 @@ impl Driver {
         let entry = self.operations.vacant_entry();
         let op = self.backend.file(Token(entry.key() as u64), fd, op)?;
         entry.insert(Operation::File { file, op });
+        if self.tells_the_end() {
+            self.backend.cancel(op);
+        }
         Some(op)
     }
 

@@ -174,7 +174,7 @@ fn pipe(path: &std::path::Path) -> std::fs::File {
     both.unwrap()
 }
 
-/// On a ring. On a thread a pipe cannot be read so, since it has no offsets.
+/// On a ring. On a thread a read that waits cannot be canceled.
 fn has_ring() -> bool {
     let ring = |backend| matches!(backend, mely::net::Backend::IoUring);
     backends().into_iter().any(ring)
@@ -248,12 +248,21 @@ fn an_operation_of_a_ring_ends_with_the_stage_drain() {
             let opened = TOLD.on_value(
                 HERE,
                 move |cx: &mut Cx, file: Result<io::Result<File>, _>| {
+                    type Read = Result<io::Result<Vec<u8>>, JoinError>;
                     let file = file.unwrap().unwrap();
-                    let read =
-                        TOLD.on_value(HERE, move |_: &mut Cx, read: Result<io::Result<_>, _>| {
-                            let read: io::Result<Vec<u8>> = read.unwrap();
-                            tell.send(super::errno(&read.unwrap_err())).unwrap();
-                        });
+                    let again = file.clone();
+                    let read = move |cx: &mut Cx, read: Read| {
+                        let error = read.unwrap().unwrap_err();
+                        tell.send(super::errno(&error)).unwrap();
+                        // In the stage close: it is not to last for ever either.
+                        let read = move |_: &mut Cx, read: Read| {
+                            let error = read.unwrap().unwrap_err();
+                            tell.send(super::errno(&error)).unwrap();
+                        };
+                        let read = TOLD.on_value(HERE, read);
+                        again.read_at(cx, 0, 5).then(cx, read);
+                    };
+                    let read = TOLD.on_value(HERE, read);
                     file.read_at(cx, 0, 5).then(cx, read);
                     cx.stop();
                 },
@@ -264,6 +273,7 @@ fn an_operation_of_a_ring_ends_with_the_stage_drain() {
     });
     run.unwrap();
     assert!(begun.elapsed() < LONG / 2);
+    assert_eq!(told.recv().unwrap(), Some(libc::ECANCELED));
     assert_eq!(told.recv().unwrap(), Some(libc::ECANCELED));
     let said: String = names.iter().collect();
     assert!(said.contains("1 operation on a file"), "{said}");
