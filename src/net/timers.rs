@@ -6,7 +6,7 @@
 //! more timers than there are goes back.
 
 use super::timer::{At, Pending};
-use super::when::TimerClock;
+use super::when::{NEVER_NS, TimerClock};
 use crate::color::CoreId;
 use crate::handler::Handler;
 use crate::host::unfinished::Obstacle;
@@ -133,9 +133,12 @@ impl Queue {
     }
 
     /// When the core has to wake up: the last moment at which none is later than its slack allows.
+    /// Never for a timer that never fires, or a simulation would go to that moment.
     fn wake_ns(&mut self) -> Option<u64> {
-        let precise = self.precise.first(&self.pending);
-        let latest = self.latest.first(&self.pending);
+        let fires = |&(at_ns, _): &(u64, u64)| at_ns < NEVER_NS;
+        let precise = self.precise.first(&self.pending).filter(fires);
+        let slack = self.slack.first(&self.pending).filter(fires);
+        let latest = slack.and_then(|_| self.latest.first(&self.pending));
         let moments = [precise, latest].into_iter().flatten();
         moments.map(|(at_ns, _)| at_ns).min()
     }
@@ -418,6 +421,21 @@ mod tests {
         }
         timers.add(90, slack(5, u64::MAX)).unwrap();
         assert_eq!(timers.next_ns(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn no_core_wakes_up_for_what_never_fires() {
+        let mut timers = Timers::of(CoreId::of(0));
+        timers.add(NEVER_NS, pending(1)).unwrap();
+        timers.add(NEVER_NS + 5, slack(2, 10)).unwrap();
+        timers.add(NEVER_NS, wall(3)).unwrap();
+        assert_eq!((timers.next_ns(), timers.next_wall_ns()), (None, None));
+        timers.add(10, slack(4, 10)).unwrap();
+        assert_eq!(timers.next_ns(), Some(20));
+        assert_eq!(color(timers.due(20)), Some(Color::from(4)));
+        // An end takes them out.
+        assert_eq!((timers.len(), timers.take_ordinary().len()), (3, 3));
+        assert!(timers.is_empty());
     }
 
     /// Whatever is set, canceled and fired in between.

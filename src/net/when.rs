@@ -126,9 +126,11 @@ impl When {
     }
 }
 
-/// Three hundred years are for ever.
+/// Three hundred years are for ever: a timer that is due then never fires.
+pub(super) const NEVER_NS: u64 = u64::MAX / 2;
+
 pub(super) fn in_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos())
         .unwrap_or(u64::MAX)
-        .min(u64::MAX / 2)
+        .min(NEVER_NS)
 }
