@@ -70,11 +70,11 @@
 //! # The end
 //! A stop waits for operations under way, as for blocking work, and events of the stage drain may
 //! start more. In the stage [close](crate::runtime::Stage::Close), operations that are still on a
-//! ring are canceled, with the error `ECANCELED`.
+//! ring are canceled, with the error `ECANCELED`, as are those that are started from then on.
 //!
 //! # Errors
 //! Each error names the path of the file or directory, with the path that its [`Dir`] was opened
-//! by. Its `source()` is the system's [`io::Error`], with the error number.
+//! by. The `source()` of an error of the system is its [`io::Error`], with the error number.
 //!
 //! # Simulation
 //! In a simulation (`mely::sim`) files are on a [`SimDisk`], in memory. A test sets faults and

@@ -37,8 +37,8 @@ impl Stream {
     ///
     /// The file is read in pieces of 64 KiB, as by [`File::read_at`], and each piece is written to
     /// the stream once its queue is empty. So a slow peer keeps one piece in memory. (It does not
-    /// use sendfile(2), which blocks a thread on a slow disk.) Bytes that are written to the stream
-    /// meanwhile are sent between two pieces. [`Session::drained`](crate::net::Session::drained) is
+    /// use sendfile(2), which blocks a thread on a slow disk.) Write nothing to the stream until the
+    /// handle has its result: other bytes are sent before the file or between two pieces of it. [`Session::drained`](crate::net::Session::drained) is
     /// called as after other writes.
     ///
     /// [`JoinHandle::cancel`] ends it before its next piece. Dropping the handle does not end it.

@@ -38,7 +38,8 @@
 //!
 //! *Drain, close and flush* end when nothing is left, by the decision of [`super::quiesce`]. In the
 //! stage close, sends under way count as nothing: a peer that does not read keeps no other
-//! connection from hearing of the end.
+//! connection from hearing of the end. Operations on files that are on a ring are work of the stage
+//! drain. In the stage close they are canceled, those that are started in it at once.
 //!
 //! A run that never had a connection has one stage, drain, and its limit is the drain deadline.
 //!
@@ -83,13 +84,13 @@ pub enum Stage {
     /// all bytes that had arrived.
     #[default]
     Receive,
-    /// What is under way is finished: events that are queued, tasks, holds, blocking work, children
-    /// that are waited for, and output, since a session may write more when that is sent. So a peer that does not read makes
-    /// this stage last to its limit. A connection is read further only if it is under way
+    /// What is under way is finished: events that are queued, tasks, holds, blocking work, operations
+    /// on files, children that are waited for, and output, since a session may write more when that
+    /// is sent. So a peer that does not read makes this stage last to its limit. A connection is read further only if it is under way
     /// ([`Stream::set_under_way`](crate::net::Stream::set_under_way)).
     Drain,
     /// Each connection is told the end ([`Session::end`](crate::net::Session::end)), and may still
-    /// write.
+    /// write. Operations on files that are on a ring are canceled.
     Close,
     /// Output is sent. Then the run is over, and each connection that is open is closed.
     Flush,
