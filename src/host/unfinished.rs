@@ -42,11 +42,15 @@ use super::quiesce::Until;
 use super::stage::Stage;
 use super::watchdog::running;
 use crate::color::CoreId;
+#[cfg(not(loom))]
 use crate::io::Addr;
 use crate::sync::{Arc, Mutex};
 use crate::{Color, Cx};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
+// There is no event source under loom.
+#[cfg(loom)]
+use std::net::SocketAddr as Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
