@@ -387,7 +387,7 @@ fn a_network_is_refused_plainly() {
     let refused = Times::default();
     let told = refused.clone();
     let start = move |cx: &mut Cx| {
-        let addr = ([127, 0, 0, 1], 80).into();
+        let addr = "127.0.0.1:80";
         let accepted = Callback::anonymous_each(Color::from(1), |_cx, _incoming| ());
         let listened = cx.listen(addr, mely::net::Acceptors::PerCore, accepted);
         let connected = Callback::anonymous_value(Color::from(1), |_cx, _incoming| ());
