@@ -88,6 +88,8 @@ impl Resolver {
             match beneath(dir, path, flags, mode) {
                 // The process may have got a filter since the first call.
                 Err(errno) if is_refusal(errno) && Resolver::probe() == Resolver::Steps => {}
+                // Somebody renames all the time: the steps do not mind.
+                Err(Errno::AGAIN) => {}
                 Err(Errno::XDEV) => return Err(PathError::Outside),
                 opened => return Ok(opened?),
             }
