@@ -420,6 +420,14 @@ mod tests {
     }
 
     #[test]
+    fn keys_have_their_colors() {
+        let colors: std::collections::BTreeSet<u64> =
+            (0..1_000).map(|key| Color::of(&key).value()).collect();
+        assert_eq!(colors.len(), 1_000);
+        assert_eq!(Color::of("bob"), Color::of(&"bob".to_owned()));
+    }
+
+    #[test]
     fn no_value_is_one_of_the_runtimes_own_colors() {
         for (bits, cores) in [(4, 1), (16, 3), (20, 512)] {
             let map = map(bits, cores, 1);

@@ -20,8 +20,9 @@
 //! ```
 //!
 //! A lookup is a task of the resolver's color. It asks for both families at the same time, each
-//! query from a port of its own and with a number that cannot be guessed. Lookups of a name that is
-//! being looked up wait for that one.
+//! query from a port of its own and with a number that cannot be guessed. Once one family has
+//! addresses, it waits at most 50 ms for the other one (RFC 8305, section 3). Lookups of a name
+//! that is being looked up wait for that one.
 
 mod cache;
 mod exchange;
@@ -40,7 +41,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,17 +51,22 @@ use std::time::Duration;
 pub struct Config {
     /// Who is asked, the first one first.
     pub servers: Vec<SocketAddr>,
-    /// What is put behind a name with fewer dots than `ndots`, before the name alone is tried.
+    /// Domains to append to a name. If it has fewer dots than `ndots`, they are tried before the
+    /// name alone, else after it. A domain is skipped if the whole would be no host name, such as
+    /// one that is too long.
     pub search: Vec<String>,
     /// See `search`; 1.
     pub ndots: usize,
-    /// How long a server has for an answer; 5 s.
+    /// How long a server has for an answer, each time that it is asked; 5 s.
     pub timeout: Duration,
     /// How often all servers are asked in turn; 2.
     pub attempts: usize,
     /// Names that no server is asked for, as in `/etc/hosts`.
     pub hosts: Vec<(String, IpAddr)>,
-    /// The most answers that are kept, for as long as they hold; 10,000.
+    /// Whether only addresses of version 4 are asked for; false.
+    pub no_aaaa: bool,
+    /// The most answers that are kept, for as long as they hold; 10,000. Each has at most 32
+    /// addresses.
     pub cache_entries_max: usize,
     /// The most names that are looked up at the same time; 1,000.
     pub lookups_max: usize,
@@ -75,6 +81,7 @@ impl Default for Config {
             timeout: Duration::from_secs(5),
             attempts: 2,
             hosts: Vec::new(),
+            no_aaaa: false,
             cache_entries_max: 10_000,
             lookups_max: 1_000,
         }
@@ -83,36 +90,29 @@ impl Default for Config {
 
 impl Config {
     /// Reads `/etc/resolv.conf` and `/etc/hosts`, as they are now. A file that does not exist is
-    /// empty; without a server, 127.0.0.1 is asked.
+    /// empty, and lines and options that are not understood are skipped. If no server is named,
+    /// 127.0.0.1 is asked. A server on a link, such as `fe80::1%eth0`, is skipped if there is no
+    /// such link.
     ///
     /// # Errors
-    /// If a file cannot be read or understood, with its path.
+    /// If a file cannot be read, with its path.
     pub fn system() -> io::Result<Config> {
-        const RESOLV: &str = "/etc/resolv.conf";
-        let text = read(RESOLV)?;
-        let system = resolv_conf::Config::parse(text).map_err(|error| {
-            io::Error::new(ErrorKind::InvalidData, format!("{RESOLV}: {error}"))
-        })?;
-        let server = |ip: &resolv_conf::ScopedIp| match ip {
-            resolv_conf::ScopedIp::V4(ip) => Some(SocketAddr::from((*ip, 53))),
-            resolv_conf::ScopedIp::V6(ip, None) => Some(SocketAddr::from((*ip, 53))),
-            // By a link's name.
-            resolv_conf::ScopedIp::V6(..) => None,
-        };
-        let mut servers: Vec<SocketAddr> = system.nameservers.iter().filter_map(server).collect();
-        if servers.is_empty() {
-            servers.push((Ipv4Addr::LOCALHOST, 53).into());
-        }
-        let search = system.get_last_search_or_domain().cloned();
-        Ok(Config {
-            servers,
-            search: search.collect(),
+        Ok(Config::of(&read("/etc/resolv.conf")?, &read("/etc/hosts")?))
+    }
+
+    fn of(resolv: &str, hosts_file: &str) -> Config {
+        // As the system's resolver, which skips what it does not know.
+        let (system, _errors) = resolv_conf::Config::parse_with_errors(resolv.as_bytes());
+        Config {
+            servers: servers(resolv),
+            search: system.get_last_search_or_domain().cloned().collect(),
             ndots: system.ndots as usize,
             timeout: Duration::from_secs(system.timeout.max(1).into()),
             attempts: system.attempts.max(1) as usize,
-            hosts: hosts(&read("/etc/hosts")?),
+            hosts: hosts(hosts_file),
+            no_aaaa: system.no_aaaa,
             ..Config::default()
-        })
+        }
     }
 
     /// The addresses that no server has to be asked for.
@@ -144,7 +144,8 @@ impl Config {
             .search
             .iter()
             .filter(|end| !end.trim_matches('.').is_empty())
-            .map(with);
+            .map(with)
+            .filter(|name| message::host_name(name).is_ok());
         let mut names: Vec<String> = longer.collect();
         let dots = name.bytes().filter(|&byte| byte == b'.').count();
         let place = if dots >= self.ndots { 0 } else { names.len() };
@@ -158,6 +159,39 @@ fn read(path: &str) -> io::Result<String> {
         Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+    }
+}
+
+/// The servers that a `resolv.conf` names. resolv-conf takes no links with other characters than
+/// letters and digits, `br-lan` for one.
+fn servers(text: &str) -> Vec<SocketAddr> {
+    let named = |line: &str| {
+        let mut words = line.split([';', '#']).next()?.split_ascii_whitespace();
+        words.next().filter(|&word| word == "nameserver")?;
+        words.next().map(str::to_owned)
+    };
+    let named: Vec<String> = text.lines().filter_map(named).collect();
+    if named.is_empty() {
+        return vec![(Ipv4Addr::LOCALHOST, 53).into()];
+    }
+    named.iter().filter_map(|its| server(its)).collect()
+}
+
+fn server(text: &str) -> Option<SocketAddr> {
+    let Some((ip, link)) = text.split_once('%') else {
+        return Some((text.parse::<IpAddr>().ok()?, 53).into());
+    };
+    Some(SocketAddrV6::new(ip.parse().ok()?, 53, 0, link_index(link)?).into())
+}
+
+/// The index of a link, which is given by its name or as a number.
+fn link_index(link: &str) -> Option<u32> {
+    if link.contains('/') {
+        return None;
+    }
+    match fs::read_to_string(format!("/sys/class/net/{link}/ifindex")) {
+        Ok(index) => index.trim().parse().ok(),
+        Err(_) => link.parse().ok(),
     }
 }
 
@@ -195,8 +229,26 @@ struct ResolverState {
     under_way: HashMap<String, Vec<Asked<Outcome>>>,
 }
 
-/// What a lookup comes to; an error as its kind and text.
-type Outcome = Result<Vec<IpAddr>, (ErrorKind, String)>;
+/// What a lookup comes to.
+type Outcome = Result<Vec<IpAddr>, Failure>;
+
+/// An error that several lookups can be told of.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// The runtime was asked to stop.
+    Canceled,
+    Told(ErrorKind, String),
+}
+
+impl Failure {
+    /// The error of a lookup of `name`.
+    fn error(self, name: impl fmt::Display) -> io::Error {
+        match self {
+            Failure::Canceled => crate::net::ending(),
+            Failure::Told(kind, text) => io::Error::new(kind, format!("{name}: {text}")),
+        }
+    }
+}
 
 impl Resolver {
     /// Makes a resolver of the runtime of `cx`.
@@ -210,15 +262,18 @@ impl Resolver {
         }
     }
 
-    /// Looks up the addresses of `host`, in the order in which they should be tried: those last that
-    /// this machine has no route to. A name with a dot at its end is taken as it is; to others,
-    /// [`Config::search`] is applied. Dropping the handle detaches the lookup, and `cancel` ends it.
+    /// Looks up the addresses of `host`, at most 32 of each family, in the order in which they
+    /// should be tried: those last that this machine has no route to. A name with a dot at its end
+    /// is taken as it is; to others, [`Config::search`] is applied. Dropping the handle detaches
+    /// the lookup, and `cancel` ends it.
     ///
     /// # Errors
     /// The handle's value, with the name. `NotFound`: a server says that there is no such name, or
     /// that it has no address. `TimedOut`: none has answered. Of another kind if the last server
     /// that was asked has failed; `InvalidInput` for what is no name; `WouldBlock` if
-    /// [`Config::lookups_max`] names are being looked up.
+    /// [`Config::lookups_max`] names are being looked up. If [`Config::search`] is applied, it is
+    /// the first error other than `NotFound`. `ECANCELED`, without the name, if the runtime is
+    /// asked to stop meanwhile.
     pub fn resolve(
         &self,
         cx: &mut Cx,
@@ -227,7 +282,7 @@ impl Resolver {
         let (shared, host) = (Arc::clone(&self.shared), host.into());
         cx.spawn(self.shared.color.color(), async move {
             let found = shared.look_up(&host).await;
-            found.map_err(|(kind, text)| io::Error::new(kind, format!("{host}: {text}")))
+            found.map_err(|failure| failure.error(&host))
         })
     }
 
@@ -241,9 +296,8 @@ impl Resolver {
                 let (shared, host) = (Arc::clone(&resolver.shared), host.to_owned());
                 cx.spawn(resolver.shared.color.color(), async move {
                     let found = shared.look_up(&host).await;
-                    let found = found.map_err(|(kind, text)| {
-                        io::Error::new(kind, format!("{host}:{port}: {text}"))
-                    });
+                    let found =
+                        found.map_err(|failure| failure.error(format_args!("{host}:{port}")));
                     let with_port = |ip| SocketAddr::new(ip, port);
                     Ok(found?.into_iter().map(with_port).collect())
                 })
@@ -271,7 +325,7 @@ impl Shared {
                     None if is_full => {
                         let max = self.config.lookups_max;
                         let text = format!("lookups_max: {max} names are being looked up");
-                        return Err((ErrorKind::WouldBlock, text));
+                        return Err(Failure::Told(ErrorKind::WouldBlock, text));
                     }
                     None => {
                         state.under_way.insert(key.clone(), Vec::new());
@@ -296,29 +350,37 @@ impl Shared {
         }
     }
 
-    /// Tries one name after the other, until one has an address or a server fails.
+    /// Tries one name after the other, until one has an address.
     async fn search(&self, host: &str) -> Outcome {
+        let mut failed = None;
         for name in self.config.names(host) {
-            let addrs = self.both(&name).await?;
-            if !addrs.is_empty() {
-                return Ok(addrs);
+            match self.both(&name).await {
+                Ok(addrs) if addrs.is_empty() => {}
+                Err(Failure::Told(kind, text)) => {
+                    failed.get_or_insert(Failure::Told(kind, text));
+                }
+                over => return over,
             }
         }
-        Err((
-            ErrorKind::NotFound,
-            "no such host, or none with an address".to_owned(),
-        ))
+        let gone = || {
+            let text = "no such host, or none with an address".to_owned();
+            Failure::Told(ErrorKind::NotFound, text)
+        };
+        Err(failed.unwrap_or_else(gone))
     }
 
     /// The addresses of both families.
     async fn both(&self, name: &str) -> Outcome {
+        let v4 = self.family(name, Family::V4);
+        if self.config.no_aaaa {
+            return v4.await;
+        }
         // Each is short, and waits most of the time: in one task, one beside the other.
-        let (v6, v4) =
-            exchange::join(self.family(name, Family::V6), self.family(name, Family::V4)).await;
-        match (v6, v4) {
+        match exchange::join(self.family(name, Family::V6), v4).await {
             // What is found is good, though the other family fails.
             (Ok(v6), Ok(v4)) => Ok(exchange::reachable_first(v6, v4)),
             (Ok(addrs), Err(_)) | (Err(_), Ok(addrs)) if !addrs.is_empty() => Ok(addrs),
+            (Err(Failure::Canceled), _) | (_, Err(Failure::Canceled)) => Err(Failure::Canceled),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
@@ -349,7 +411,8 @@ impl Shared {
             cache.put(name, family, addrs.clone(), times, most);
             return Ok(addrs);
         }
-        Err((ErrorKind::InvalidData, "too many aliases".to_owned()))
+        let text = "too many aliases".to_owned();
+        Err(Failure::Told(ErrorKind::InvalidData, text))
     }
 }
 
@@ -372,5 +435,56 @@ impl fmt::Debug for Resolver {
         f.debug_struct("Resolver")
             .field("config", &self.shared.config)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers_of(resolv: &str) -> Vec<String> {
+        let config = Config::of(resolv, "");
+        config.servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn links_are_looked_up() {
+        let text = "nameserver fe80::1%lo # this\nnameserver\t10.0.0.1\nnameserver fe80::2%77\n";
+        let expected = ["[fe80::1%1]:53", "10.0.0.1:53", "[fe80::2%77]:53"];
+        assert_eq!(servers_of(text), expected);
+        // A link that is not there, or no address: 127.0.0.1 is not asked instead.
+        for none in ["fe80::1%no-link", "fe80::1%../net/lo", "10.0.0.1%lo", "x"] {
+            assert!(servers_of(&format!("nameserver {none}")).is_empty());
+        }
+        assert_eq!(
+            servers_of("search a.test\n#nameserver ::1\n"),
+            ["127.0.0.1:53"]
+        );
+    }
+
+    #[test]
+    fn lines_of_resolv_conf_that_are_understood_are_taken() {
+        let text = "nameserver 10.0.0.1 extra\nno sense\nsearch a.test b.test\n\
+                    options ndots:x timeout:7 no-sense no-aaaa attempts:3\nnameserver 1.2\n";
+        let config = Config::of(text, "10.0.0.9 nine # ten\n");
+        assert_eq!(config.servers, [SocketAddr::from(([10, 0, 0, 1], 53))]);
+        assert_eq!(config.search, ["a.test", "b.test"]);
+        assert_eq!((config.ndots, config.attempts), (1, 3));
+        assert_eq!(config.timeout, Duration::from_secs(7));
+        assert!(config.no_aaaa && !Config::of("", "").no_aaaa);
+        let nine = [("nine".to_owned(), IpAddr::from([10, 0, 0, 9]))];
+        assert_eq!(config.hosts, nine);
+    }
+
+    #[test]
+    fn search_entries_that_make_no_name_are_skipped() {
+        let config = Config {
+            search: vec!["a..b".into(), "y.".repeat(126), "c.test.".into()],
+            ..Config::default()
+        };
+        assert_eq!(config.names("host"), ["host.c.test", "host"]);
+        assert_eq!(config.names("a.host"), ["a.host", "a.host.c.test"]);
+        // The name itself is told of.
+        assert_eq!(config.names("a..host"), ["a..host"]);
     }
 }

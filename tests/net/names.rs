@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,6 +71,7 @@ fn answers(question: &[u8], over_tcp: bool, asked: &Asked) -> Vec<Vec<u8>> {
     let name = packet.questions[0].qname.to_string();
     let v4 = packet.questions[0].qtype == QTYPE::TYPE(TYPE::A);
     *asked.0.lock().unwrap().entry(name.clone()).or_default() += 1;
+    let number = asked.of(&name);
     let mut reply = Packet::new_reply(packet.id());
     reply.questions = packet.questions.clone();
     let mut messages = Vec::new();
@@ -104,6 +106,42 @@ fn answers(question: &[u8], over_tcp: bool, asked: &Asked) -> Vec<Vec<u8>> {
         "half.test" if !v4 => *reply.rcode_mut() = RCODE::ServerFailure,
         "half.test" => reply.answers.push(address(&name, 60, ip("10.0.0.5"))),
         "silent.test" => return Vec::new(),
+        "lopsided.test" if !v4 => return Vec::new(),
+        "lopsided.test" => reply.answers.push(address(&name, 60, ip("10.0.0.8"))),
+        // Without EDNS only: not understood, or not so much as the question.
+        "old.test" if packet.opt().is_some() => {
+            *reply.rcode_mut() = RCODE::NotImplemented;
+        }
+        "older.test" if packet.opt().is_some() => {
+            *reply.rcode_mut() = RCODE::FormatError;
+            reply.questions.clear();
+        }
+        "old.test" | "older.test" if v4 => {
+            reply.answers.push(address(&name, 60, ip("10.0.0.9")));
+        }
+        "refused.test" => {
+            *reply.rcode_mut() = RCODE::Refused;
+            reply.questions.clear();
+        }
+        // A referral, when each family is asked for the first time.
+        "lame.test" if number <= 2 => {}
+        "lame.test" if v4 => reply.answers.push(address(&name, 60, ip("10.0.0.6"))),
+        // Guesses, and no answer.
+        "flood.test" => {
+            let wrong = Packet::new_reply(packet.id() ^ 1);
+            return vec![wrong.build_bytes_vec().unwrap(); 1_000];
+        }
+        "huge.test" if v4 => {
+            let mut huge = Packet::new_reply(packet.id());
+            huge.questions.clone_from(&packet.questions);
+            huge.answers = (0..200)
+                .map(|_| address(&name, 60, ip("6.6.6.6")))
+                .collect();
+            messages.push(huge.build_bytes_vec().unwrap());
+            assert!(messages[0].len() > 4_096);
+            reply.answers.push(address(&name, 60, ip("10.0.0.3")));
+        }
+        _ if name.ends_with(".broken.test") => *reply.rcode_mut() = RCODE::ServerFailure,
         "spoofed.test" if v4 => {
             let mut wrong = Packet::new_reply(packet.id() ^ 1);
             wrong.questions = packet.questions.clone();
@@ -120,7 +158,10 @@ fn answers(question: &[u8], over_tcp: bool, asked: &Asked) -> Vec<Vec<u8>> {
             reply.answers.push(address("evil.test", 60, ip("6.6.6.6")));
             reply.answers.push(address(&name, 60, ip("10.0.0.7")));
         }
-        "one.test" | "alias.test" | "big.test" | "spoofed.test" | "four.search.test" if !v4 => {
+        "one.test" | "alias.test" | "big.test" | "spoofed.test" | "four.search.test"
+        | "old.test" | "older.test" | "lame.test" | "huge.test"
+            if !v4 =>
+        {
             reply.name_servers.push(soa());
         }
         "four.search.test" => reply.answers.push(address(&name, 60, ip("10.0.0.4"))),
@@ -243,14 +284,22 @@ fn names_have_their_addresses() {
                 assert_eq!(alias.unwrap(), [ip("10.0.0.2")]);
                 let far = find(&resolver, "far.test").await;
                 assert_eq!(far.unwrap(), [ip("10.0.0.1")]);
-                // Over TCP.
-                assert_eq!(find(&resolver, "big.test").await.unwrap().len(), 200);
+                // Over TCP, and not all of 200.
+                assert_eq!(find(&resolver, "big.test").await.unwrap().len(), 32);
                 // Of whatever else comes, nothing is believed.
                 let spoofed = find(&resolver, "spoofed.test").await;
                 assert_eq!(spoofed.unwrap(), [ip("10.0.0.7")]);
                 // One family fails.
                 let half = find(&resolver, "half.test").await;
                 assert_eq!(half.unwrap(), [ip("10.0.0.5")]);
+                for (name, found) in [
+                    ("old.test", "10.0.0.9"),
+                    ("older.test", "10.0.0.9"),
+                    ("lame.test", "10.0.0.6"),
+                    ("huge.test", "10.0.0.3"),
+                ] {
+                    assert_eq!(find(&resolver, name).await.unwrap(), [ip(found)], "{name}");
+                }
                 let own = find(&resolver, "10.9.8.7").await;
                 assert_eq!(own.unwrap(), [ip("10.9.8.7")]);
             },
@@ -270,6 +319,7 @@ fn what_is_not_there_is_told_from_what_fails() {
                 for (name, kind) in [
                     ("gone.test", ErrorKind::NotFound),
                     ("broken.test", ErrorKind::Other),
+                    ("refused.test", ErrorKind::Other),
                     ("silent.test", ErrorKind::TimedOut),
                     ("loop.test", ErrorKind::Other),
                     ("chain.test", ErrorKind::InvalidData),
@@ -347,7 +397,10 @@ fn another_server_is_asked() {
             let silent = cx.bind("127.0.0.1:0").unwrap();
             let nobody = ([127, 0, 0, 1], 9).into();
             let good = server(cx, "127.0.0.1:0", &asked);
-            let all = vec![nobody, silent.local_addr().ip().unwrap(), good];
+            // Of no link, which the kernel refuses as an invalid argument.
+            let linkless = "[fe80::1]:53".parse().unwrap();
+            let silent_at = silent.local_addr().ip().unwrap();
+            let all = vec![linkless, nobody, silent_at, good];
             let resolver = Resolver::new(cx, config(all));
             cx.spawn(HERE, async move {
                 let _silent = silent;
@@ -356,6 +409,82 @@ fn another_server_is_asked() {
         };
         let found = runtime.run_until(run).unwrap();
         assert_eq!(found.unwrap(), [ip("10.0.0.1")]);
+    }
+}
+
+#[test]
+fn a_silent_family_has_a_short_time() {
+    let mut simulation = Runtime::builder().cores(2).simulate(1).unwrap();
+    let run = |cx: &mut Cx, finish: Finish<Duration>| {
+        let config = config(vec![server(cx, "127.0.0.1:0", &Asked::default())]);
+        let resolver = Resolver::new(cx, config);
+        cx.spawn(HERE, async move {
+            let begun = with_cx(|cx| cx.now());
+            let found = find(&resolver, "lopsided.test").await;
+            assert_eq!(found.unwrap(), [ip("10.0.0.8")]);
+            finish.finish(with_cx(|cx| cx.now()) - begun);
+        });
+    };
+    let took = simulation.run_until(run).unwrap();
+    // Not until the time of a server is up, once for each attempt.
+    let bounds = Duration::from_millis(50)..Duration::from_millis(100);
+    assert!(bounds.contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_port_that_is_flooded_is_given_up() {
+    let mut simulation = Runtime::builder().cores(2).simulate(1).unwrap();
+    let run = |cx: &mut Cx, finish: Finish<Found>| {
+        let mut config = config(vec![server(cx, "127.0.0.1:0", &Asked::default())]);
+        config.timeout = LONG;
+        let resolver = Resolver::new(cx, config);
+        cx.spawn(HERE, async move {
+            finish.finish(find(&resolver, "flood.test").await);
+        });
+    };
+    let error = simulation.run_until(run).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+}
+
+#[test]
+fn without_aaaa_only_v4_is_asked_for() {
+    let _bound = Bound::new("without AAAA");
+    let runtime = on(&Backend::Epoll).build().unwrap();
+    let change = |config: &mut Config| config.no_aaaa = true;
+    with_names(runtime, change, |resolver, asked| async move {
+        let both = find(&resolver, "both.test").await;
+        assert_eq!(both.unwrap(), [ip("10.0.0.2")]);
+        assert_eq!(asked.of("both.test"), 1);
+    });
+}
+
+#[test]
+fn a_stop_is_told_as_itself() {
+    let _bound = Bound::new("a stop is told");
+    for backend in all_backends() {
+        let runtime = on(&backend).build().unwrap();
+        let (tell, told) = channel();
+        let run = move |cx: &mut Cx| {
+            let silent = cx.bind("127.0.0.1:0").unwrap();
+            let mut config = config(vec![silent.local_addr().ip().unwrap()]);
+            config.timeout = LONG;
+            let resolver = Resolver::new(cx, config);
+            cx.spawn(HERE, async move {
+                let _silent = silent;
+                with_cx(|cx| resolver.use_for_connect(cx));
+                let found = with_cx(|cx| resolver.resolve(cx, "one.test"));
+                // It waits for the same lookup.
+                let too = with_cx(|cx| net::resolve(cx, "one.test:80"));
+                sleep(Duration::from_millis(5)).await;
+                with_cx(|cx| cx.stop());
+                tell.send(found.await.unwrap().unwrap_err()).unwrap();
+                tell.send(too.await.unwrap().unwrap_err()).unwrap();
+            });
+        };
+        runtime.run(run).unwrap();
+        let codes: Vec<_> = told.iter().map(|error| error.raw_os_error()).collect();
+        let canceled = rustix::io::Errno::CANCELED.raw_os_error();
+        assert_eq!(codes, [Some(canceled); 2], "{backend:?}");
     }
 }
 
@@ -374,7 +503,7 @@ fn lost_datagrams_are_sent_again() {
             });
         };
         match simulation.run_until(run).unwrap() {
-            Ok(found) => assert_eq!(found.len(), 200),
+            Ok(found) => assert_eq!(found.len(), 32),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::TimedOut);
                 failed += 1;
@@ -390,7 +519,13 @@ fn search_and_hosts_are_applied() {
     let _bound = Bound::new("search and hosts");
     let runtime = on(&Backend::Epoll).build().unwrap();
     let change = |config: &mut Config| {
-        config.search = vec!["nowhere.test".into(), "search.test".into()];
+        config.search = vec![
+            "nowhere.test".into(),
+            "a..b".into(),
+            "y.".repeat(126),
+            "broken.test".into(),
+            "search.test".into(),
+        ];
         config.hosts = vec![
             ("mine".into(), ip("10.7.7.7")),
             ("one.test".into(), ip("10.8.8.8")),
@@ -404,7 +539,9 @@ fn search_and_hosts_are_applied() {
         assert_eq!(find(&resolver, "Mine").await.unwrap(), [ip("10.7.7.7")]);
         assert_eq!(find(&resolver, "one.test").await.unwrap(), [ip("10.8.8.8")]);
         // With a dot, first as it is.
-        find(&resolver, "five.six").await.unwrap_err();
+        let error = find(&resolver, "five.six").await.unwrap_err();
+        // Of the one that has failed: whether it has the name is not known.
+        assert_eq!(error.kind(), ErrorKind::Other, "{error}");
         assert_eq!(asked.of("five.six"), 2);
         assert_eq!(asked.of("five.six.search.test"), 2);
         let local = find(&resolver, "a.localhost").await.unwrap();
