@@ -11,7 +11,8 @@ use std::time::Duration;
 
 /// Connects to `addr`. The stream belongs to the color of the task that polls this future, whose
 /// core becomes the connection's home. If there is no connection after `limit` the attempt is
-/// ended. A host name is looked up first, as [`Cx::connect`] does. Dropped before it is ready, this future closes what comes of it.
+/// ended. A host name is looked up first, as [`Cx::connect`] does. Dropped before it is ready, this
+/// future closes what comes of it.
 ///
 /// ```
 /// use mely::{Color, Runtime, aio};

@@ -33,7 +33,15 @@ impl<T: Send + 'static> Asked<T> {
         Asked::of_runtime(Arc::as_ptr(inner).cast())
     }
 
-    /// The same, of the runtime at this address.
+    /// A handle of this runtime's whose value is there already.
+    #[cfg_attr(loom, allow(dead_code, reason = "for what there is no model of"))]
+    pub(crate) fn settled(inner: &Arc<Inner>, value: T) -> JoinHandle<T> {
+        let (mut asked, handle) = Asked::new(inner);
+        asked.settle(value);
+        handle
+    }
+
+    /// The guard and the handle, of the runtime at this address.
     pub(crate) fn of_runtime(runtime: *const ()) -> (Asked<T>, JoinHandle<T>) {
         let (asked, cell) = Asked::of_cell();
         (asked, JoinHandle::of(cell, runtime.addr()))

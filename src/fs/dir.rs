@@ -63,9 +63,9 @@ enum Listing {
 /// mount's `nosymfollow` and the system's `protected_symlinks` do not apply.
 ///
 /// Each operation runs on a thread for blocking work, and its error names the path. Clones are the
-/// same directory; each clone has a [listing](Self::list) of its own. Once the last clone is dropped
-/// and the last operation is over, the directory is closed by the thread that drops it last, as a
-/// [`File`].
+/// same directory; each clone has a [listing](Self::list) of its own. Once the last clone is
+/// dropped and the last operation is over, the directory is closed by the thread that drops it
+/// last, as a [`File`].
 pub struct Dir {
     root: Arc<Root>,
     listing: Arc<Mutex<Listing>>,

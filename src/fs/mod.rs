@@ -48,9 +48,8 @@
 //!
 //! So a slow disk delays no color. A read or write of more than 64 KiB is several calls of the
 //! system. [`Builder::blocking_threads_max`](crate::Builder::blocking_threads_max) is how many
-//! operations may be on threads at a time; if their queue is full too
-//! ([`Cx::try_blocking`]), the operation fails, and its error names that setting. A ring has no such
-//! limit.
+//! operations may be on threads at a time; if their queue is full too ([`Cx::try_blocking`]), the
+//! operation fails, and its error names that setting. A ring has no such limit.
 //!
 //! [`Stream::send_file`](crate::net::Stream::send_file) sends a file to a connection.
 //!
@@ -100,9 +99,7 @@ use std::path::Path;
 
 /// Returns a handle with this result.
 fn settled<T: Send + 'static>(cx: &mut Cx, result: io::Result<T>) -> JoinHandle<io::Result<T>> {
-    let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
-    asked.settle(result);
-    handle
+    Asked::settled(&cx.worker_ref().inner, result)
 }
 
 /// Runs `work` on a thread for blocking work. If the pool refuses, the error names `path`.

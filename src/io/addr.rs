@@ -327,7 +327,7 @@ impl<A: Into<Addr>> From<A> for Endpoint {
     }
 }
 
-/// Each is a listening socket of the process's.
+/// Each is a socket of the process's.
 macro_rules! from_socket {
     ($($from:ty),*) => {
         $(

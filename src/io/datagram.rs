@@ -7,7 +7,6 @@
 use super::kernel::receive_datagrams;
 use super::{Addr, Fd, Owner, socket};
 use rustix::io::Errno;
-use rustix::io::FdFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, sendmsg_addr,
@@ -69,9 +68,7 @@ pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
         let text = "not a datagram socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    Ok(socket::keep(socket))
+    socket::take_over(socket, true)
 }
 
 /// A descriptor that is closed when it is dropped. Nothing is under way on it then.
@@ -107,7 +104,11 @@ impl Descriptor {
             Owner::Kernel => socket::keep(rustix::io::fcntl_dupfd_cloexec(self.fd.borrow(), 0)?),
             Owner::Sim(net) => net.duplicate(self.fd),
         };
-        Ok(Descriptor::new(fd, self.owner.clone()))
+        Ok(Descriptor {
+            fd,
+            owner: self.owner.clone(),
+            is_unix: self.is_unix,
+        })
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<Addr> {

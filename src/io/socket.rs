@@ -87,9 +87,7 @@ pub(super) fn adopt_listener(socket: OwnedFd, nonblocking: bool) -> io::Result<F
     }
     // Of what is not of TCP, refused.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
-    rustix::io::ioctl_fionbio(&socket, nonblocking)?;
-    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    Ok(keep(socket))
+    take_over(socket, nonblocking)
 }
 
 /// The most connections that are accepted from a listener that is about to be closed: more than its
@@ -170,11 +168,15 @@ pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
     }
     // A listener has none.
     getpeername(&socket).map_err(|_| no_stream())?;
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    // What the process was given is not for its children.
-    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     // Refused by what is not of TCP.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
+    take_over(socket, true)
+}
+
+/// Takes a socket of a kind that was checked: what the process was given is not for its children.
+pub(super) fn take_over(socket: OwnedFd, nonblocking: bool) -> io::Result<Fd> {
+    rustix::io::ioctl_fionbio(&socket, nonblocking)?;
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     Ok(keep(socket))
 }
 

@@ -162,9 +162,7 @@ pub fn spawn(cx: &mut Cx, command: Command) -> JoinHandle<io::Result<Child>> {
         }
         Err(error) => error,
     };
-    let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
-    asked.settle(Err(named(refused)));
-    handle
+    Asked::settled(&cx.worker_ref().inner, Err(named(refused)))
 }
 
 /// A stream for a child: the end of the parent, to be opened as any connection, and what to give to

@@ -90,9 +90,10 @@ impl Cx {
     /// Connects to `addr` and calls back with the connection or the error, in the callback's color.
     /// This core becomes the connection's home.
     ///
-    /// A host name is looked up first, see [`resolve`](crate::net::resolve). Its addresses are tried
-    /// one after the other, IPv6 and IPv4 in turns; each next one when the one before has failed, or
-    /// beside it after 250 ms (RFC 8305). A stop ends attempts, and waits for a lookup to end.
+    /// A host name is looked up first, see [`resolve`](crate::net::resolve). Its addresses are
+    /// tried one after the other, IPv6 and IPv4 in turns; each next one when the one before has
+    /// failed, or beside it after 250 ms (RFC 8305). A stop ends attempts, and waits for a lookup
+    /// to end.
     ///
     /// If there is no connection after `limit`, the callback gets an error of the kind `TimedOut`,
     /// which names the limit. The attempt is ended, and no connection comes of it later. As any
@@ -102,9 +103,9 @@ impl Cx {
     /// # Errors
     /// At once and instead of the callback, which is then dropped: if the socket cannot be made, if
     /// `addr` is no address or no thread can be had for looking it up, and `ECANCELED` once the
-    /// runtime was asked to stop. A refused connection is told by the callback, and a name that does
-    /// not exist; all with the address. `WouldBlock`: the listener of a Unix socket has its queue
-    /// full.
+    /// runtime was asked to stop. A refused connection is told by the callback, and a name that
+    /// does not exist; all with the address. `WouldBlock`: the listener of a Unix socket has its
+    /// queue full.
     ///
     /// ```
     /// use mely::net::Incoming;

@@ -20,8 +20,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A datagram socket: of UDP, or a Unix one; from [`Cx::bind`]. Clones are the same socket, which is
-/// closed with the last of them and the last watch.
+/// A datagram socket: of UDP, or a Unix one; from [`Cx::bind`]. Clones are the same socket, which
+/// is closed with the last of them and the last watch.
 #[derive(Clone)]
 pub struct DatagramSocket {
     descriptor: Arc<Descriptor>,
@@ -154,8 +154,8 @@ impl DatagramSocket {
         self.local_addr.clone()
     }
 
-    /// From now on [`send`](Self::send) sends to `addr`, and only datagrams from there are received,
-    /// and those that came before.
+    /// From now on [`send`](Self::send) sends to `addr`, and only datagrams from there are
+    /// received, and those that came before.
     ///
     /// # Errors
     /// If the system refuses, with the address.
@@ -177,8 +177,8 @@ impl DatagramSocket {
     ///
     /// # Errors
     /// With the address: `WouldBlock` if the socket has no room, or the queue of a Unix socket is
-    /// full, and nothing was sent; if it is too long (UDP: 65,507 bytes); if nobody is there, as far
-    /// as the system knows.
+    /// full, and nothing was sent; if it is too long (UDP: 65,507 bytes); if nobody is there, as
+    /// far as the system knows.
     pub fn send_to(&self, bytes: &[u8], addr: impl Into<Addr>) -> io::Result<()> {
         let addr = addr.into();
         let sent = self.descriptor.send(bytes, Some(&addr));
@@ -201,9 +201,10 @@ impl DatagramSocket {
     }
 
     /// Calls back in the callback's color with each datagram, in the order of arrival, until the
-    /// runtime is asked to stop or the watch is canceled. Each is an event of its own; what the color
-    /// does not take up waits in the kernel, which drops what is beyond the socket's buffer; of UDP,
-    /// up to 16 are taken from it at once, and lost if the watch ends. An error, such as a refusal by the address of an earlier `send`, does not end it.
+    /// runtime is asked to stop or the watch is canceled. Each is an event of its own; what the
+    /// color does not take up waits in the kernel, which drops what is beyond the socket's buffer;
+    /// of UDP, up to 16 are taken from it at once, and lost if the watch ends. An error, such as a
+    /// refusal by the address of an earlier `send`, does not end it.
     ///
     /// To have datagrams handled in a color of their source, receive in a
     /// [unique color](Cx::unique_color), and post each to `Color::of(&datagram.from)`, by

@@ -58,11 +58,7 @@ pub fn resolve(cx: &mut Cx, addr: impl Into<Addr>) -> JoinHandle<io::Result<Vec<
     let addr = addr.into();
     match look_up(cx, &addr) {
         Ok(handle) => handle,
-        Err(error) => {
-            let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
-            asked.settle(Err(error));
-            handle
-        }
+        Err(error) => Asked::settled(&cx.worker_ref().inner, Err(error)),
     }
 }
 
@@ -70,9 +66,7 @@ pub fn resolve(cx: &mut Cx, addr: impl Into<Addr>) -> JoinHandle<io::Result<Vec<
 fn look_up(cx: &mut Cx, addr: &Addr) -> io::Result<JoinHandle<io::Result<Vec<SocketAddr>>>> {
     let Addr::Name(name) = addr else {
         let found = addr.to_socket_addrs()?.collect();
-        let (mut asked, handle) = Asked::new(&cx.worker_ref().inner);
-        asked.settle(Ok(found));
-        return Ok(handle);
+        return Ok(Asked::settled(&cx.worker_ref().inner, Ok(found)));
     };
     let (host, port) = Addr::host_and_port(name)?;
     let owner = super::owner(cx)?;

@@ -725,8 +725,8 @@ impl SimDisk {
     }
 
     /// Restores the synced content, as a loss of power may do: the bytes of each file at its last
-    /// sync, and the names of each directory at its own. Open files stay open. A directory that is in
-    /// two others, since both were synced while it was in them, is in one of them.
+    /// sync, and the names of each directory at its own. Open files stay open. A directory that is
+    /// in two others, since both were synced while it was in them, is in one of them.
     ///
     /// Real disks may keep more. A program that relies on synced content only is right on each.
     pub fn crash(&self) {

@@ -150,6 +150,18 @@ impl Net {
         }
     }
 
+    /// The address, with a free port instead of port 0.
+    fn with_port(&mut self, addr: &Addr) -> Addr {
+        match addr {
+            Addr::Ip(ip) if ip.port() == 0 => {
+                let mut ip = *ip;
+                ip.set_port(self.port());
+                Addr::Ip(ip)
+            }
+            addr => addr.clone(),
+        }
+    }
+
     /// An end for a connection to come.
     pub(super) fn socket(&mut self) -> Result<Fd, Errno> {
         Ok(self.add(Node::Unconnected))
@@ -195,12 +207,7 @@ impl Net {
         reuse_port: bool,
         backlog: usize,
     ) -> Result<Fd, Errno> {
-        let mut addr = addr.clone();
-        if let Addr::Ip(ip) = &mut addr
-            && ip.port() == 0
-        {
-            ip.set_port(self.port());
-        }
+        let addr = self.with_port(addr);
         let taken = self.nodes.values().any(|node| match node {
             Node::Listener {
                 addr: other,
@@ -285,12 +292,7 @@ impl Net {
     }
 
     pub(super) fn bind(&mut self, addr: &Addr) -> Result<Fd, Errno> {
-        let mut addr = addr.clone();
-        if let Addr::Ip(ip) = &mut addr
-            && ip.port() == 0
-        {
-            ip.set_port(self.port());
-        }
+        let addr = self.with_port(addr);
         let taken = self.nodes.values().any(|node| match node {
             Node::Datagrams(other) => {
                 let local = other.local.as_ref();
