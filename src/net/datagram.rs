@@ -224,7 +224,7 @@ impl DatagramSocket {
             came: VecDeque::new(),
             callback: f,
         };
-        cx.watch(source, on, Side::Reader, handler, color, None, AtEnd::Keeps)
+        cx.watch(source, on, Side::Reader, handler, color, AtEnd::Keeps)
     }
 
     /// Whether a task that receives is to let others run: one call in sixteen.
@@ -248,7 +248,7 @@ impl DatagramSocket {
             asked: Some(asked),
         };
         let color = control(cx.core_id());
-        cx.watch(source, on, Side::Reader, None, color, None, AtEnd::Keeps)
+        cx.watch(source, on, Side::Reader, None, color, AtEnd::Keeps)
     }
 }
 

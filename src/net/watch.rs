@@ -24,7 +24,7 @@ use crate::host::inner::Inner;
 use crate::host::poster::Poster;
 use crate::host::quiesce::Until;
 use crate::host::unfinished::Obstacle;
-use crate::io::{Descriptor, Fd, Op, Owner, Raises, Side, Signals};
+use crate::io::{Descriptor, Fd, Op, Raises, Side, Signals};
 use crate::sched::core::Core;
 use crate::signal::Signal;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
@@ -183,11 +183,11 @@ impl Source for Reaps {
 }
 
 /// What the event source waits for.
-#[derive(Clone, Copy)]
 pub(super) enum On {
     Kernel(Fd),
-    /// None: for nothing. Signals are raised by whoever steps the simulation.
-    Sim(Option<Fd>),
+    Sim(Fd),
+    /// Nothing: the signals of a simulation are raised by the thread that steps it.
+    Raised(Raises),
 }
 
 impl On {
@@ -197,7 +197,7 @@ impl On {
 
     pub(super) fn descriptor(descriptor: &Descriptor) -> On {
         match descriptor.is_simulated() {
-            true => On::Sim(Some(descriptor.fd())),
+            true => On::Sim(descriptor.fd()),
             false => On::Kernel(descriptor.fd()),
         }
     }
@@ -501,24 +501,15 @@ impl Cx {
         // Before anything is changed in the process.
         let is_simulated = super::owner(self)?.is_simulated();
         let signals = Signals::new(&signals, is_simulated)?;
-        let raises = is_simulated.then(|| signals.raises());
         let on = match is_simulated {
-            true => On::Sim(None),
+            true => On::Raised(signals.raises()),
             false => On::kernel(&signals.as_fd()),
         };
         let source = Watched(signals, VecDeque::new());
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(
-            told,
-            on,
-            Side::Reader,
-            handler,
-            color,
-            raises,
-            AtEnd::Ignored,
-        )
+        self.watch(told, on, Side::Reader, handler, color, AtEnd::Ignored)
     }
 
     /// Calls back whenever the process gets SIGINT (Ctrl-C) or SIGTERM:
@@ -625,14 +616,14 @@ impl Cx {
         let on = On::kernel(&fd);
         let source = Once(fd, side, Some(asked));
         let color = control(self.core_id());
-        self.watch(source, on, side, None, color, None, AtEnd::Keeps)
+        self.watch(source, on, side, None, color, AtEnd::Keeps)
     }
 
     /// Asks a child for its status when it has ended, for nobody.
     pub(super) fn reap(&mut self, reaps: Reaps) -> io::Result<()> {
         let color = control(self.core_id());
         let on = On::kernel(&reaps.1);
-        let watch = self.watch(reaps, on, Side::Reader, None, color, None, AtEnd::Ignored);
+        let watch = self.watch(reaps, on, Side::Reader, None, color, AtEnd::Ignored);
         watch.map(drop)
     }
 
@@ -650,7 +641,7 @@ impl Cx {
         self.worker_ref().inner.quiesce.has_connections();
         let at_end = AtEnd::WaitsFor(exits.child.id());
         let on = On::kernel(&exits.pidfd);
-        self.watch(exits, on, Side::Reader, handler, color, None, at_end)
+        self.watch(exits, on, Side::Reader, handler, color, at_end)
     }
 
     fn on_ready<F>(
@@ -667,10 +658,9 @@ impl Cx {
         let Callback { handler, color, f } = callback;
         let callback = f;
         let told = Told { source, callback };
-        self.watch(told, on, side, handler, color, None, AtEnd::Keeps)
+        self.watch(told, on, side, handler, color, AtEnd::Keeps)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "its callers differ in each")]
     pub(super) fn watch(
         &mut self,
         source: impl Source + 'static,
@@ -678,10 +668,14 @@ impl Cx {
         side: Side,
         handler: Option<&'static Handler>,
         color: Color,
-        simulated: Option<Raises>,
         at_end: AtEnd,
     ) -> io::Result<Watch> {
         let (home, poster) = (self.core_id(), self.poster());
+        let (is_simulated, fd, simulated) = match on {
+            On::Kernel(fd) => (false, Some(fd), None),
+            On::Sim(fd) => (true, Some(fd), None),
+            On::Raised(raises) => (true, None, Some(raises)),
+        };
         let watching = Arc::new(Watching {
             source: Mutex::new(Some(Box::new(source))),
             handler,
@@ -705,11 +699,9 @@ impl Cx {
             if is_late {
                 return Err(super::ending());
             }
-            let fd = match (&driver.owner, on) {
-                (Owner::Kernel, On::Kernel(fd)) => Some(fd),
-                (Owner::Sim(_), On::Sim(fd)) => fd,
-                _ => return Err(crate::io::no_descriptors()),
-            };
+            if driver.owner.is_simulated() != is_simulated {
+                return Err(crate::io::no_descriptors());
+            }
             let key = Registry::of_runtime(&its.poster.inner).add_watch(Arc::clone(&its));
             let _first = its.key.set(key);
             if let Some(fd) = fd {
