@@ -133,6 +133,8 @@ mod signal;
 pub mod sim;
 mod sync;
 pub mod task;
+#[cfg(all(feature = "tls", not(loom)))]
+pub mod tls;
 mod together;
 
 pub use crate::ask::JoinHandle;

@@ -101,7 +101,7 @@ pub struct RecvBuf {
 
 impl RecvBuf {
     /// The end of the stream.
-    pub(super) fn end() -> RecvBuf {
+    pub(crate) fn end() -> RecvBuf {
         RecvBuf {
             buffer: None,
             len: 0,
@@ -111,6 +111,33 @@ impl RecvBuf {
     /// Whether this says that the peer will send no more.
     pub(crate) fn is_end(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes that belong to no pool.
+    #[cfg(feature = "tls")]
+    pub(crate) fn owned(bytes: Vec<u8>) -> RecvBuf {
+        let len = u32::try_from(bytes.len()).expect("a few records");
+        RecvBuf {
+            buffer: Some(Buffer(Box::new(Bytes {
+                pool: None,
+                bytes: bytes.into(),
+            }))),
+            len,
+        }
+    }
+
+    /// Puts these bytes into the buffer instead of its own. False: it has no room for them.
+    #[cfg(feature = "tls")]
+    pub(crate) fn refill(&mut self, bytes: &[u8]) -> bool {
+        let Some(buffer) = &mut self.buffer else {
+            return bytes.is_empty();
+        };
+        let Some(room) = buffer.0.bytes.get_mut(..bytes.len()) else {
+            return false;
+        };
+        room.copy_from_slice(bytes);
+        self.len = bytes.len() as u32;
+        true
     }
 }
 

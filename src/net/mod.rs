@@ -90,6 +90,8 @@ mod watch;
 mod when;
 
 pub use self::conn::AHEAD_BYTES_MAX;
+#[cfg(feature = "tls")]
+pub(crate) use self::conn::Records;
 pub use self::datagram::DatagramSocket;
 pub(crate) use self::driver::control;
 pub(crate) use self::framing::too_long;

@@ -446,6 +446,9 @@ impl Stream {
     /// Arms or cancels the receive on the home core.
     pub(super) fn receive(&self, cx: &mut Cx, wanted: bool) {
         self.conn.note_wanted(cx, wanted);
+        if wanted {
+            self.conn.deliver_kept(cx);
+        }
         Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
             conn.receive(driver, core, wanted);
         });
@@ -608,6 +611,12 @@ impl Stream {
         if colored.queued_bytes > 0 && counted > colored.queued_bytes_max {
             return Err(Rejected::new(Reason::NoRoom, written.into_lasting()));
         }
+        let written = match colored.seal(written) {
+            Ok(written) => written,
+            Err(written) => return Err(Rejected::new(Reason::Closed, written.into_lasting())),
+        };
+        let bytes = written.len();
+        let queued = colored.queued_bytes + bytes;
         colored.queued_bytes = queued;
         colored.written_bytes += bytes as u64;
         if colored.queues() {
@@ -706,6 +715,7 @@ impl Stream {
     /// [`Reason`](crate::Reason) outside the connection's color.
     pub fn shutdown_write(&self, cx: &mut Cx) -> Result<(), Reason> {
         self.conn.colored.check(cx)?;
+        self.conn.say_end(cx);
         self.conn.send_gathered(cx);
         let now = {
             let mut colored = self.conn.colored.borrow(cx)?;
@@ -784,9 +794,16 @@ impl Stream {
 /// What each part of a vectored write takes in the queue, about.
 const PART_OVERHEAD_BYTES: usize = 64;
 
+/// Parts of a vectored write under TLS are joined up to this size, that of a record.
+#[cfg(feature = "tls")]
+const SEALED_BYTES: usize = 16 << 10;
+
 /// What one write is given.
-trait Written {
+pub(super) trait Written: Sized {
     fn len(&self) -> usize;
+    /// What is to be sent instead of these bytes, sealed.
+    #[cfg(feature = "tls")]
+    fn sealed(&self, seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Self>;
     /// What it counts beside its bytes where they are limited.
     fn overhead_bytes(&self, colored: &ColorHalf) -> usize;
     /// Whether one send takes all of it.
@@ -799,6 +816,11 @@ trait Written {
 impl Written for SendBuf {
     fn len(&self) -> usize {
         (**self).len()
+    }
+
+    #[cfg(feature = "tls")]
+    fn sealed(&self, mut seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<SendBuf> {
+        seal(self).map(SendBuf::from)
     }
 
     fn overhead_bytes(&self, _: &ColorHalf) -> usize {
@@ -829,6 +851,27 @@ impl Written for SendBuf {
 impl Written for Vec<SendBuf> {
     fn len(&self) -> usize {
         self.iter().map(|part| part.len()).sum()
+    }
+
+    #[cfg(feature = "tls")]
+    fn sealed(&self, mut seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<SendBuf>> {
+        // Small parts together, as one record.
+        let mut sealed = Vec::new();
+        let mut joined = Vec::new();
+        for part in self {
+            if joined.len() + part.len() > SEALED_BYTES && !joined.is_empty() {
+                sealed.push(seal(&joined)?.into());
+                joined.clear();
+            }
+            match part.len() < SEALED_BYTES {
+                true => joined.extend_from_slice(part),
+                false => sealed.push(seal(part)?.into()),
+            }
+        }
+        if !joined.is_empty() {
+            sealed.push(seal(&joined)?.into());
+        }
+        Some(sealed)
     }
 
     fn overhead_bytes(&self, colored: &ColorHalf) -> usize {

@@ -14,4 +14,5 @@ mod pipe;
 mod serve;
 mod stages;
 mod streams;
+mod tls;
 mod visits;

@@ -40,6 +40,7 @@ impl Conn {
     /// Closes when what is queued has been sent, or at once.
     pub(in crate::net) fn close(self: Arc<Conn>, cx: &mut Cx, at_once: bool) {
         if !at_once {
+            self.say_end(cx);
             self.send_gathered(cx);
         }
         let (sending, broken, watched, dropped) = {
@@ -66,6 +67,7 @@ impl Conn {
                     true => std::mem::take(&mut colored.marks),
                     false => VecDeque::new(),
                 },
+                handshake: colored.take_handshake(),
                 after_panic: colored.panicked,
             };
             let (sending, broken) = (colored.sending, colored.broken);

@@ -11,6 +11,7 @@
 //! the stream of a task is, resets its connection as well: to the peer, an end would mean that it
 //! has got everything.
 
+use super::secured::OnSecured;
 use super::{ColorHalf, Conn, Mark, Phase};
 use crate::host::panics::{InTurn, LateDrop};
 use crate::host::quiesce::Until;
@@ -50,6 +51,7 @@ impl ColorHalf {
             after_received: std::mem::take(&mut self.after_received),
             on_arrived: self.on_arrived.take(),
             marks: std::mem::take(&mut self.marks),
+            handshake: self.take_handshake(),
             after_panic: self.panicked,
         }
     }
@@ -63,6 +65,7 @@ pub(super) struct Callbacks {
     pub(super) after_received: Vec<AfterReceived>,
     pub(super) on_arrived: Option<AfterReceived>,
     pub(super) marks: VecDeque<Mark>,
+    pub(super) handshake: Option<OnSecured>,
     /// The connection is over since the application has panicked.
     pub(super) after_panic: bool,
 }
@@ -75,6 +78,7 @@ impl Callbacks {
         for callback in self.after_received.into_iter().chain(self.on_arrived) {
             drops.run(|| drop(LateDrop::new(callback, after_panic)));
         }
+        drops.run(|| drop(LateDrop::new(self.handshake, after_panic)));
         for mark in self.marks {
             drops.run(|| drop(LateDrop::new(mark.callback, after_panic)));
         }

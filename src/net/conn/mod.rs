@@ -17,6 +17,8 @@
 //! | [`closing`] | the end |
 //! | [`lent`] | callbacks while they run |
 //! | [`idle`] | the idle timeout |
+//! | `secured` | TLS between the bytes and the application; `plain` without that feature |
+//! | `records` | its protocol |
 //!
 //! A connection has two halves of state. The [*color half*](ColorHalf) (callbacks, output queue,
 //! phase) belongs to the connection's color, and is reached by showing the context of an event of
@@ -27,10 +29,16 @@ mod closing;
 mod idle;
 mod lent;
 mod receiving;
+#[cfg(feature = "tls")]
+mod records;
+#[cfg_attr(not(feature = "tls"), path = "plain.rs")]
+mod secured;
 mod sending;
 
 pub(super) use self::lent::Doubt;
 pub use self::receiving::AHEAD_BYTES_MAX;
+#[cfg(feature = "tls")]
+pub(crate) use self::records::Records;
 pub(super) use self::sending::{Mark, Next, Queued};
 
 use self::idle::Idle;
@@ -113,6 +121,7 @@ pub(super) struct ColorHalf {
     /// The application wants to receive.
     receives: bool,
     idle: Option<Box<Idle>>,
+    secured: secured::OfColor,
 }
 
 impl ColorHalf {
@@ -152,6 +161,7 @@ impl ColorHalf {
             paused: false,
             receives: false,
             idle: None,
+            secured: None,
         }
     }
 }

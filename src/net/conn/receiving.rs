@@ -7,6 +7,7 @@
 //! event of the color behind the data, and it goes home behind any pause: so what arrives after a
 //! pause was received before it.
 
+use super::secured::HANDSHAKE;
 use super::{Arrival, AtStop, ColorHalf, Conn, Doubt, HomeHalf, Phase};
 use crate::host::panics::InTurn;
 use crate::io::RecvBuf;
@@ -70,7 +71,8 @@ impl Conn {
                 home.urgent,
             )
         };
-        let (handler, color) = (self.read_handler.get().copied(), self.color());
+        let handler = *self.read_handler.get().unwrap_or(&&HANDSHAKE);
+        let (handler, color) = (Some(handler), self.color());
         let this = Arc::clone(self);
         match result {
             // Apart, because each fits into an event's node and the result would not.
@@ -216,8 +218,15 @@ impl Conn {
         }
     }
 
-    /// Gives what was received to the application; an event of the color.
+    /// Delivers what was received; an event of the color.
     fn deliver(self: Arc<Conn>, cx: &mut Cx, result: io::Result<RecvBuf>) {
+        if let Some(result) = self.unless_secured(cx, result) {
+            self.give(cx, result);
+        }
+    }
+
+    /// Gives to the application what is for it; in the color.
+    pub(super) fn give(self: Arc<Conn>, cx: &mut Cx, result: io::Result<RecvBuf>) {
         let last = result.as_ref().map_or(true, |data| data.is_empty());
         let (callback, watched) = {
             let mut colored = self.in_color(cx);

@@ -1,0 +1,38 @@
+//! Without the feature `tls`: what `secured` has, for connections that are under none.
+
+use super::{ColorHalf, Conn};
+use crate::io::RecvBuf;
+use crate::{Cx, Handler};
+use std::io;
+use std::sync::Arc;
+
+pub(super) static HANDSHAKE: Handler = Handler::new("mely: received");
+
+pub(super) type OfColor = Option<std::convert::Infallible>;
+pub(super) type OnSecured = std::convert::Infallible;
+
+impl ColorHalf {
+    #[inline(always)]
+    pub(in crate::net) fn seal<W>(&mut self, written: W) -> Result<W, W> {
+        Ok(written)
+    }
+
+    pub(super) fn take_handshake(&mut self) -> Option<OnSecured> {
+        self.secured
+    }
+}
+
+impl Conn {
+    #[inline(always)]
+    pub(super) fn unless_secured(
+        self: &Arc<Conn>,
+        _: &mut Cx,
+        result: io::Result<RecvBuf>,
+    ) -> Option<io::Result<RecvBuf>> {
+        Some(result)
+    }
+
+    pub(in crate::net) fn deliver_kept(self: &Arc<Conn>, _: &mut Cx) {}
+
+    pub(in crate::net) fn say_end(self: &Arc<Conn>, _: &mut Cx) {}
+}
