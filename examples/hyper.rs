@@ -1,8 +1,9 @@
 //! How do I serve HTTP? hyper 1 on mely: a color and a task a connection, HTTP/1 and HTTP/2 by what
 //! the client begins with.
 //!
-//! `cargo run --release --features hyper --example hyper -- 127.0.0.1:8080`. Try `/`, `/slow` (which
-//! sleeps), and `/echo` and `/count` with a POST.
+//! `cargo run --release --features hyper,tls --example hyper -- 127.0.0.1:8080`. Try `/`, `/slow`
+//! (which sleeps), and `/echo` and `/count` with a POST. With the PEM files of a certificate and its
+//! key behind the address it serves HTTPS; after a SIGHUP it reads them anew.
 //!
 //! Ctrl-C to stop: each request that has arrived by then, or [`ARRIVAL_MAX`] later, is answered, also
 //! of clients that wait to be accepted. Clients in the middle of a request or of an answer may finish,
@@ -18,7 +19,10 @@ use hyper_util::server::conn::auto;
 use mely::aio::AsyncStream;
 use mely::aio::hyper::{ColorExecutor, TaskTimer};
 use mely::net::{Acceptors, Addr, Incoming, Stream};
+use mely::process::Signal;
 use mely::task::{sleep, with_cx};
+use mely::tls::{self, Acceptor};
+use mely::tls::rustls::ServerConfig;
 use mely::{Color, Cx, Handler, Reason, Runtime};
 use std::io;
 use std::pin::pin;
@@ -28,6 +32,7 @@ use std::time::Duration;
 static ACCEPT: Handler = Handler::new("accept");
 static SERVE: Handler = Handler::new("serve");
 static STOP: Handler = Handler::new("stop");
+static RELOAD: Handler = Handler::new("reload");
 
 /// A client that sends no request for this long is sent away (HTTP/1), or asked whether it lives
 /// (HTTP/2). If nothing at all moves for twice as long, the connection is closed.
@@ -66,13 +71,15 @@ async fn answer(request: Request<Body>) -> hyper::Result<Answer> {
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Serves a connection until it ends, or until the runtime stops and it is answered.
-async fn serve(stream: Stream) -> Served {
-    let (stream, executor, stop) = with_cx(|cx| {
-        stream.set_idle_timeout(cx, Some(2 * SILENCE_MAX))?;
-        let executor = ColorExecutor::new(cx, stream.color());
-        let stream = AsyncStream::new(cx, stream)?;
-        let stop = stream.stopping(cx)?;
-        Ok::<_, Reason>((stream, executor, stop))
+async fn serve(stream: Stream, acceptor: Option<Acceptor>) -> Served {
+    let stream = match acceptor {
+        Some(acceptor) => acceptor.accept(stream).await?,
+        None => with_cx(|cx| AsyncStream::new(cx, stream))?,
+    };
+    let (executor, stop) = with_cx(|cx| {
+        let below = stream.get_ref();
+        below.set_idle_timeout(cx, Some(2 * SILENCE_MAX))?;
+        Ok::<_, Reason>((ColorExecutor::new(cx, below.color()), stream.stopping(cx)?))
     })?;
     let mut builder = auto::Builder::new(executor);
     builder
@@ -103,13 +110,13 @@ fn is_interrupted(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bo
     error.is_some_and(|error| error.kind() == io::ErrorKind::Interrupted)
 }
 
-fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
+fn accept(cx: &mut Cx, incoming: io::Result<Incoming>, acceptor: Option<Acceptor>) {
     // Out of descriptors, perhaps: accepting goes on a little later.
     let Ok(incoming) = incoming else { return };
     let stream = incoming.open_unique();
     let color = stream.color();
     let connection = async move {
-        if let Err(error) = serve(stream).await {
+        if let Err(error) = serve(stream, acceptor).await {
             eprintln!("a connection failed: {error}");
         }
     };
@@ -117,27 +124,49 @@ fn accept(cx: &mut Cx, incoming: io::Result<Incoming>) {
 }
 
 /// Listens until the runtime stops.
-pub(crate) fn listen(cx: &mut Cx, addr: Addr) -> io::Result<Addr> {
+pub(crate) fn listen(cx: &mut Cx, addr: Addr, acceptor: Option<Acceptor>) -> io::Result<Addr> {
+    let accept = move |cx: &mut Cx, incoming: _| accept(cx, incoming, acceptor.clone());
     let on_accept = ACCEPT.on_each(Color::DEFAULT, accept);
     let listener = cx.listen(addr, Acceptors::PerCore, on_accept)?;
     Ok(listener.local_addr())
 }
 
+/// The PEM files of a certificate and of its key.
+type Files = (String, String);
+
+fn config((certificate, key): &Files) -> io::Result<ServerConfig> {
+    let mut config = tls::server_config(certificate, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
 /// Serves until a signal asks to stop.
-fn start(cx: &mut Cx, addr: Addr) -> io::Result<()> {
+fn start(cx: &mut Cx, addr: Addr, files: Option<Files>) -> io::Result<()> {
+    let acceptor = files.as_ref().map(|files| Acceptor::new(config(files)?));
+    let acceptor = acceptor.transpose()?;
+    if let Some((files, acceptor)) = files.zip(acceptor.clone()) {
+        let reload = move |_: &mut Cx, _: Signal| {
+            if let Err(error) = config(&files).and_then(|config| acceptor.set_config(config)) {
+                eprintln!("the certificate stays as it is: {error}");
+            }
+        };
+        let _ = cx.on_signal([Signal::HUP], RELOAD.on_each(Color::DEFAULT, reload))?;
+    }
     cx.on_stop_signal(STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop()))?;
-    println!("listening on {}", listen(cx, addr)?);
+    println!("listening on {}", listen(cx, addr, acceptor)?);
     Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let addr = std::env::args().nth(1);
+    let mut args = std::env::args().skip(1);
+    let addr = args.next();
     let addr = addr.as_deref().unwrap_or("127.0.0.1:8080").parse()?;
+    let files = args.next().zip(args.next());
     mely::net::raise_open_file_limit()?;
     let builder = Runtime::builder().on_drain(|unfinished| eprintln!("{unfinished}"));
     let (tell, started) = channel();
     builder.build()?.run(move |cx| {
-        let start = start(cx, addr);
+        let start = start(cx, addr, files);
         if start.is_err() {
             cx.stop();
         }

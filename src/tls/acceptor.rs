@@ -68,17 +68,19 @@ impl Acceptor {
     ///
     /// ```
     /// # use std::io;
+    /// use mely::process::Signal;
     /// use mely::tls::{Acceptor, server_config};
     /// use mely::{Color, Cx, Handler};
-    /// static HUP: Handler = Handler::new("reload");
+    /// static RELOAD: Handler = Handler::new("reload");
     /// fn reload_at_sighup(cx: &mut Cx, acceptor: Acceptor) -> io::Result<()> {
-    ///     let reload = move |_: &mut Cx, _: &mely::process::Signal| {
-    ///         let renewed = server_config("cert.pem", "key.pem").and_then(|its| acceptor.set_config(its));
-    ///         if let Err(error) = renewed {
-    ///             eprintln!("the certificates stay as they are: {error}");
+    ///     let reload = move |_: &mut Cx, _: Signal| {
+    ///         let renewed = server_config("cert.pem", "key.pem");
+    ///         if let Err(error) = renewed.and_then(|config| acceptor.set_config(config)) {
+    ///             eprintln!("the certificate stays as it is: {error}");
     ///         }
     ///     };
-    ///     cx.on_signal(libc::SIGHUP, HUP.on_each(Color::DEFAULT, reload)).map(drop)
+    ///     cx.on_signal([Signal::HUP], RELOAD.on_each(Color::DEFAULT, reload))?;
+    ///     Ok(())
     /// }
     /// ```
     ///

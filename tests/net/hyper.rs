@@ -337,7 +337,7 @@ fn with_example<R: Send + 'static>(
     let (tell, addr) = channel();
     let clients = thread::spawn(move || clients(poster, addr.recv().unwrap()));
     let outcome = runtime.run(move |cx| {
-        let addr = example::listen(cx, any_port().into()).unwrap();
+        let addr = example::listen(cx, any_port().into(), None).unwrap();
         tell.send(addr.ip().unwrap()).unwrap();
     });
     let returned = clients.join().unwrap();
@@ -419,7 +419,7 @@ fn silent_clients(beginnings: &[Vec<u8>]) -> (sim::Simulation, Vec<SimClient>) {
     let mut simulation = builder.simulate(3).unwrap();
     let (tell, addr) = channel();
     let listen = move |cx: &mut Cx| {
-        let addr = example::listen(cx, any_port().into()).unwrap();
+        let addr = example::listen(cx, any_port().into(), None).unwrap();
         tell.send(addr.ip().unwrap()).unwrap();
     };
     simulation.start(listen).unwrap();

@@ -1,7 +1,7 @@
 //! hyper 1 on mely: `hyper::rt` for streams, tasks and time.
 //!
 //! [`AsyncStream`](super::AsyncStream) implements `hyper::rt::Read` and `hyper::rt::Write`; other
-//! streams do in an [`Io`], those of TLS, say.
+//! streams of futures-io do in an [`Io`].
 //! [`ColorExecutor`] spawns hyper's tasks in a color, and [`TaskTimer`] has mely's time. hyper's
 //! connections are futures: a task of the stream's color polls them.
 //!
