@@ -4,21 +4,33 @@
 //!
 //! A customer is a color. A job holds it until its command is over, so the jobs of one customer run
 //! one after the other, and those of different customers in parallel. A few may wait, and further
-//! ones are refused. A command that takes too long is killed. At the end of the input, at Ctrl-C
-//! and SIGTERM no more jobs are accepted, and those that were have some time to finish. Whatever
-//! becomes of a job is told: refused or not done; or accepted, and then done or not done.
+//! ones are refused. A command that takes too long is killed: the file `jobs.limit` of the current
+//! directory says how many seconds it has, and SIGHUP has the file read again. At the end of the
+//! input, at Ctrl-C and SIGTERM no more jobs are accepted, and those that were have some time to
+//! finish. Each job is reported: as refused or not done; or as accepted, and then as done or not.
 
+use mely::fs::{Dir, OpenOptions};
+use mely::process::{self, Child, Signal};
+use mely::runtime::Stage;
 use mely::state::Bounded;
 use mely::task::{timeout, with_cx};
 use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, kill_process_group};
 use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::{collections::HashMap, error::Error, hash::BuildHasher, os::unix::process::CommandExt};
-use std::{sync::Arc, sync::Mutex, thread, time::Duration};
+use std::process::{Command, Stdio};
+use std::{collections::HashMap, hash::BuildHasher, os::unix::process::CommandExt};
+use std::{thread, time::Duration};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 static JOB: Handler = Handler::new("job");
+static RELOAD: Handler = Handler::new("reload");
 static STOP: Handler = Handler::new("stop");
+
+/// Has the number of seconds that a command may take.
+const LIMIT_FILE: &str = "jobs.limit";
+/// Where there is no such file.
+const LIMIT: Duration = Duration::from_secs(30);
 
 struct Job {
     name: String,
@@ -41,66 +53,73 @@ impl Drop for Job {
     }
 }
 
-#[derive(Default)]
-struct Process {
-    /// The shell, until it was waited for.
-    child: Option<Child>,
-    killed: bool,
+/// A shell that was started. If it is dropped before its end was told, it is killed.
+struct Shell {
+    child: Child,
+    ended: bool,
 }
 
-/// Kills the command when it is dropped: before it runs, while it does, or too late.
-struct Guard(Arc<Mutex<Process>>);
+impl Shell {
+    /// Starts it in a process group of its own.
+    async fn start(command: &str) -> Result<Shell, Error> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stdin(Stdio::null());
+        shell.process_group(0);
+        let child = with_cx(|cx| process::spawn(cx, shell)).await??;
+        let ended = false;
+        Ok(Shell { child, ended })
+    }
 
-impl Drop for Guard {
+    /// Kills it and all that it has started. No other process has its number before its end was
+    /// told.
+    fn kill(&self) {
+        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Shell {
     fn drop(&mut self) {
-        let mut process = self.0.lock().unwrap();
-        process.killed = true;
-        // With all that the shell has started. Its number is nobody else's until it was waited for.
-        if let Some(child) = &process.child {
-            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+        if !self.ended {
+            self.kill();
         }
     }
 }
 
-/// Runs the command, on a thread that may block.
-fn execute(command: &str, process: &Mutex<Process>) -> io::Result<ExitStatus> {
-    let mut locked = process.lock().unwrap();
-    if locked.killed {
-        return Err(io::ErrorKind::TimedOut.into());
+/// Runs the command, and says how it has ended.
+async fn execute(command: &str, limit: &Colored<Duration>) -> Result<String, Error> {
+    let limit = limit.call(|limit, _cx| *limit).await?;
+    let mut shell = Shell::start(command).await?;
+    let in_time = timeout(limit, shell.child.wait()).await;
+    if in_time.is_err() {
+        shell.kill();
+        // The customer's next job waits until this one is dead.
+        shell.child.wait().await?;
     }
-    let mut shell = Command::new("sh");
-    shell.args(["-c", command]).stdin(Stdio::null());
-    let child = shell.process_group(0).spawn()?;
-    let pid = Pid::from_child(&child);
-    locked.child = Some(child);
-    drop(locked);
-    // Without giving its number back.
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), look))?;
-    // Taken first: after this its number may be somebody else's, whom nobody is to kill.
-    let child = process.lock().unwrap().child.take();
-    child.expect("waited for once").wait()
+    shell.ended = true;
+    Ok(in_time??.to_string())
 }
 
-async fn run_for(limit: Duration, command: String) -> String {
-    let guard = Guard(Arc::default());
-    let process = Arc::clone(&guard.0);
-    let work = with_cx(|cx| cx.try_blocking(move || execute(&command, &process)));
-    let mut work = match work {
-        Ok(work) => work.cancel_on_drop(),
-        Err(refused) => return format!("not done: {refused}"),
-    };
-    match timeout(limit, &mut work).await {
-        Ok(Ok(Ok(status))) => format!("done: {status}"),
-        Ok(Ok(Err(error))) => format!("not done: {error}"),
-        Ok(Err(error)) => format!("not done: {error}"),
-        Err(late) => {
-            drop(guard);
-            work.cancel();
-            // The customer's next job waits until this one is dead.
-            drop(work.await);
-            format!("not done: {late}")
+/// Reads the limit from its file.
+async fn read_limit() -> Result<Duration, Error> {
+    let dir = with_cx(|cx| Dir::open(cx, ".")).await??;
+    let read = OpenOptions::new().read(true);
+    let file = with_cx(|cx| dir.open_file(cx, LIMIT_FILE, read)).await??;
+    let text = with_cx(|cx| file.read_at(cx, 0, 100)).await??;
+    let seconds = std::str::from_utf8(&text)?.trim().parse()?;
+    Ok(Duration::try_from_secs_f64(seconds)?)
+}
+
+/// Sets the limit to the one that the file has now; a task of its color.
+async fn reload(limit: Colored<Duration>) {
+    match read_limit().await {
+        Ok(new) => {
+            let set = with_cx(|cx| limit.with(cx, |limit, _cx| *limit = new));
+            set.expect("this is its color");
+            println!("a command may take {new:?}");
         }
+        Err(error) => eprintln!("the limit is as before: {error}"),
     }
 }
 
@@ -124,7 +143,7 @@ pub(crate) fn queue_of<'a>(
 }
 
 /// Takes jobs until the input ends. At the end of the run those that come are told so.
-fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Duration) {
+fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: &Colored<Duration>) {
     let mut customers = HashMap::new();
     for (number, line) in (1..).zip(input.lines().map_while(Result::ok)) {
         let (customer, command) = line.split_once(' ').unwrap_or((&line, "true"));
@@ -137,10 +156,15 @@ fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Durat
             job.end("refused: too many wait");
             continue;
         };
-        let (command, accepted) = (command.to_owned(), format!("{} accepted", job.name));
+        let (command, limit) = (command.to_owned(), limit.clone());
+        let accepted = format!("{} accepted", job.name);
         let begin = move |_: &mut (), cx: &mut Cx| {
-            let over = async move { job.end(&run_for(limit, command).await) };
-            cx.hold().until(over);
+            cx.hold().until(async move {
+                match execute(&command, &limit).await {
+                    Ok(status) => job.end(&format!("done: {status}")),
+                    Err(error) => job.end(&format!("not done: {error}")),
+                }
+            });
         };
         // Told once that is certain, and before anybody tells that it is done.
         let _first = io::stdout().lock();
@@ -151,25 +175,37 @@ fn accept(input: impl BufRead, poster: &Poster, waiting_max: usize, limit: Durat
     poster.stop();
 }
 
-/// At most `waiting_max` jobs of a customer wait while one runs. A command has the time `limit`; at
-/// the end, all that was accepted has the time `grace`.
+/// At most `waiting_max` jobs of a customer wait while one runs. At the end, all that was accepted
+/// has the time `grace`.
 pub(crate) fn run(
     input: impl Read + Send + 'static,
     waiting_max: usize,
-    limit: Duration,
     grace: Duration,
-) -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::builder().drain_deadline(grace).build()?;
+) -> Result<(), Error> {
+    // All of it: by default half is kept for connections.
+    let runtime = Runtime::builder()
+        .drain_deadline(grace)
+        .stage_limit(Stage::Drain, Duration::MAX)
+        .build()?;
     Ok(runtime.run(move |cx| {
-        if let Err(error) = cx.on_stop_signal(STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop())) {
+        let limit = Colored::new_unique(cx, LIMIT);
+        let its = limit.clone();
+        let on_hangup = RELOAD.on_each(limit.color(), move |cx, _: Signal| {
+            cx.spawn(its.color(), reload(its.clone()));
+        });
+        let on_stop = STOP.on_each(Color::DEFAULT, |cx, ()| cx.stop());
+        let watched = cx.on_signal([Signal::HUP], on_hangup);
+        if let Err(error) = watched.and_then(|_| cx.on_stop_signal(on_stop)) {
             eprintln!("signals end this at once: {error}");
         }
         let poster = cx.poster();
-        thread::spawn(move || accept(BufReader::new(input), &poster, waiting_max, limit));
+        cx.spawn(limit.color(), async move {
+            reload(limit.clone()).await;
+            thread::spawn(move || accept(BufReader::new(input), &poster, waiting_max, &limit));
+        });
     })?)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let [limit, grace] = [30, 60].map(Duration::from_secs);
-    run(io::stdin(), 4, limit, grace)
+fn main() -> Result<(), Error> {
+    run(io::stdin(), 4, Duration::from_secs(60))
 }

@@ -2,8 +2,8 @@
 //! `cargo run --release --example proxy -- 127.0.0.1:7000 example.org:80`, and Ctrl-C stops it. Each
 //! address may also be that of a Unix socket: `/run/proxy.sock`, `@proxy`.
 //!
-//! A client and its connection to the target have one color, so what goes from one to the other
-//! stays on one core. Whoever does not read holds up its own pipe, which keeps a bounded number of
+//! A client and its connection to the target have one color, so the bytes between them stay on one
+//! core. An end that does not read holds up its own pipe only, which keeps a bounded number of
 //! bytes. A client that finds no place or no target is closed; one that does nothing for
 //! `IDLE_MAX` is reset, and its target with it.
 
@@ -76,7 +76,9 @@ pub(crate) fn listen(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addrs: Vec<String> = env::args().skip(1).collect();
     let [addr, target] = &addrs[..] else {
-        return Err("usage: proxy LISTEN TARGET, both as 127.0.0.1:7000 or /run/proxy.sock".into());
+        return Err(
+            "usage: proxy LISTEN TARGET, as 127.0.0.1:80, /a/path or (TARGET) name:80".into(),
+        );
     };
     let (addr, target) = (addr.parse()?, target.parse()?);
     mely::net::raise_open_file_limit()?;

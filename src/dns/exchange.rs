@@ -3,7 +3,8 @@
 use super::message::{Family, Found, Parsed, Query};
 use super::{Config, Failure, Outcome};
 use crate::aio::{self, AsyncStream};
-use crate::net::random_number;
+use crate::bounded::{Bounded, Permit};
+use crate::net::{DatagramSocket, random_number};
 use crate::task::{sleep, timeout, with_cx};
 use futures_io::{AsyncRead, AsyncWrite};
 use std::future::poll_fn;
@@ -18,6 +19,12 @@ const DATAGRAM_BYTES_MAX: usize = 4_096;
 /// The most datagrams that are received for one query: so many are guesses of its number. The next
 /// query has another port.
 const DATAGRAMS_MAX: usize = 1_000;
+/// The most queries that are sent within [`BURST`] and not answered. By default a server's socket on
+/// Linux has room for some 250 queries; others are lost, which costs a lookup [`Config::timeout`].
+pub(super) const BURST_QUERIES_MAX: usize = 128;
+/// How long a query without an answer counts among these: a server that is slow or gone does not
+/// stop the others.
+const BURST: Duration = Duration::from_millis(100);
 /// How long the slower family has, once the other one has addresses (RFC 8305, section 3).
 const GRACE: Duration = Duration::from_millis(50);
 
@@ -25,6 +32,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// seconds that holds.
 pub(super) async fn ask(
     config: &Config,
+    burst: &Bounded<()>,
     name: &str,
     family: Family,
 ) -> Result<(Found, u32), Failure> {
@@ -33,7 +41,8 @@ pub(super) async fn ask(
     let mut last = (ErrorKind::NotConnected, "Config::servers: none".to_owned());
     for _ in 0..config.attempts.max(1) {
         for server in &config.servers {
-            let asked = timeout(config.timeout, one(config, *server, &query)).await;
+            let room = burst.reserve().await;
+            let asked = timeout(config.timeout, one(config, *server, &query, room)).await;
             last = match asked {
                 Ok(Ok(Parsed::Found(found, seconds))) => return Ok((found, seconds)),
                 Ok(Ok(Parsed::Failed(text) | Parsed::Unsupported(text))) => {
@@ -57,23 +66,29 @@ pub(super) async fn ask(
 }
 
 /// Asks one server, again without EDNS if it does not understand the query (RFC 6891, section 7).
-async fn one(config: &Config, server: SocketAddr, query: &Query<'_>) -> io::Result<Parsed> {
-    match exchange(config, server, query, true).await? {
-        Parsed::Unsupported(_) => exchange(config, server, query, false).await,
+async fn one(
+    config: &Config,
+    server: SocketAddr,
+    query: &Query<'_>,
+    room: Permit<()>,
+) -> io::Result<Parsed> {
+    match exchange(config, server, query, Some(room)).await? {
+        Parsed::Unsupported(_) => exchange(config, server, query, None).await,
         parsed => Ok(parsed),
     }
 }
 
-/// Asks over UDP, and over TCP if the answer does not fit.
+/// Asks over UDP, and over TCP if the answer does not fit. The first query has a place in the burst,
+/// and EDNS.
 async fn exchange(
     config: &Config,
     server: SocketAddr,
     query: &Query<'_>,
-    edns: bool,
+    room: Option<Permit<()>>,
 ) -> io::Result<Parsed> {
     let server = loopback_for_any(server);
     let id = with_cx(random_number)? as u16;
-    let question = query.message(id, edns);
+    let question = query.message(id, room.is_some());
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -81,18 +96,15 @@ async fn exchange(
     let socket = with_cx(|cx| cx.bind((any, 0)))?;
     socket.connect(server)?;
     socket.send(&question)?;
-    let mut parsed = Parsed::Other;
-    for _ in 0..DATAGRAMS_MAX {
-        let datagram = socket.recv().await?;
-        // Others are there from before the socket was connected.
-        let is_its = datagram.from.ip().is_some_and(|from| is_of(server, from));
-        if is_its && datagram.data.len() <= DATAGRAM_BYTES_MAX {
-            parsed = query.parse(&datagram.data, id);
+    let parsed = {
+        let mut answer = pin!(receive(&socket, server, query, id));
+        let soon = timeout(BURST, answer.as_mut()).await;
+        drop(room);
+        match soon {
+            Ok(parsed) => parsed?,
+            Err(_) => answer.await?,
         }
-        if parsed != Parsed::Other {
-            break;
-        }
-    }
+    };
     drop(socket);
     if parsed != Parsed::Truncated {
         return Ok(parsed);
@@ -106,6 +118,28 @@ async fn exchange(
     let mut answer = vec![0; u16::from_be_bytes(len).into()];
     read_exact(&mut stream, &mut answer).await?;
     Ok(query.parse(&answer, id))
+}
+
+/// Receives until there is an answer to the query of this number.
+async fn receive(
+    socket: &DatagramSocket,
+    server: SocketAddr,
+    query: &Query<'_>,
+    id: u16,
+) -> io::Result<Parsed> {
+    for _ in 0..DATAGRAMS_MAX {
+        let datagram = socket.recv().await?;
+        // Others are there from before the socket was connected.
+        let is_its = datagram.from.ip().is_some_and(|from| is_of(server, from));
+        if !is_its || datagram.data.len() > DATAGRAM_BYTES_MAX {
+            continue;
+        }
+        let parsed = query.parse(&datagram.data, id);
+        if parsed != Parsed::Other {
+            return Ok(parsed);
+        }
+    }
+    Ok(Parsed::Other)
 }
 
 /// Replaces 0.0.0.0, which reaches this machine: answers come from its loopback address.

@@ -22,7 +22,8 @@
 //! A lookup is a task of the resolver's color. It asks for both families at the same time, each
 //! query from a port of its own and with a number that cannot be guessed. Once one family has
 //! addresses, it waits at most 50 ms for the other one (RFC 8305, section 3). Lookups of a name
-//! that is being looked up wait for that one.
+//! that is being looked up wait for that one. At most 128 queries wait for an answer at a time; one
+//! that has waited for 100 ms lets another be sent.
 
 mod cache;
 mod exchange;
@@ -31,12 +32,13 @@ mod message;
 use self::cache::Cache;
 use self::exchange::ask;
 use self::message::{Family, Found};
-use crate::Cx;
 use crate::ask::{Asked, JoinHandle};
+use crate::bounded::Bounded;
 use crate::host::unique::UniqueColor;
 use crate::net::{Lookup, set_lookup};
 use crate::sync::Mutex;
 use crate::task::with_cx;
+use crate::{Colored, Cx};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
@@ -219,6 +221,8 @@ struct Shared {
     config: Config,
     /// Of all lookups.
     color: UniqueColor,
+    /// Room for queries that are sent in a burst.
+    burst: Bounded<()>,
     state: Mutex<ResolverState>,
 }
 
@@ -253,10 +257,13 @@ impl Failure {
 impl Resolver {
     /// Makes a resolver of the runtime of `cx`.
     pub fn new(cx: &Cx, config: Config) -> Resolver {
+        let color = cx.unique_color();
+        let burst = Colored::new(cx, color.color(), ()).bounded(exchange::BURST_QUERIES_MAX);
         Resolver {
             shared: Arc::new(Shared {
                 config,
-                color: cx.unique_color(),
+                color,
+                burst,
                 state: Mutex::default(),
             }),
         }
@@ -395,7 +402,7 @@ impl Shared {
             if let Some(addrs) = known {
                 return Ok(addrs);
             }
-            let (found, seconds) = ask(&self.config, &at, family).await?;
+            let (found, seconds) = ask(&self.config, &self.burst, &at, family).await?;
             ttl = ttl.min(Duration::from_secs(seconds.into()));
             let addrs = match found {
                 Found::Alias(other) => {

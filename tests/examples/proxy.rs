@@ -10,6 +10,7 @@ use mely::Poster;
 use mely::net::Addr;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -29,21 +30,31 @@ fn with_proxy(
     clients_max: usize,
     clients: impl Fn(SocketAddr) + Send + Sync,
 ) {
-    let target = target.into();
+    let clients = |addr: Addr| clients(addr.ip().unwrap());
+    with_proxy_at(any_port().into(), what, target.into(), clients_max, clients);
+}
+
+/// The same, for a proxy that listens there.
+fn with_proxy_at(
+    at: Addr,
+    what: &'static str,
+    target: Addr,
+    clients_max: usize,
+    clients: impl Fn(Addr) + Send + Sync,
+) {
     for backend in backends() {
         let _bound = Bound::new(what);
         let runtime = cores(2).backend(backend).build().unwrap();
         let stop = Stop(runtime.poster());
         let (tell, addr) = channel();
-        let (clients, target) = (&clients, target.clone());
+        let (clients, at, target) = (&clients, at.clone(), target.clone());
         thread::scope(|scope| {
             let clients = scope.spawn(move || {
                 let _stop = stop;
-                let addr: Addr = addr.recv().unwrap();
-                clients(addr.ip().unwrap());
+                clients(addr.recv().unwrap());
             });
             let outcome = runtime.run(move |cx| {
-                let addr = example::listen(cx, any_port().into(), target, clients_max).unwrap();
+                let addr = example::listen(cx, at, target, clients_max).unwrap();
                 tell.send(addr).unwrap();
             });
             clients.join().unwrap();
@@ -113,6 +124,38 @@ fn a_target_may_be_a_name() {
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(rest(&mut stream), b"hello");
     });
+}
+
+/// From a Unix socket to another one.
+#[test]
+fn both_addresses_may_be_paths() {
+    let path = |side| std::env::temp_dir().join(format!("mely-{side}-{}", std::process::id()));
+    let (at, target) = (path("proxy"), path("target"));
+    let _ = std::fs::remove_file(&target);
+    let listener = UnixListener::bind(&target).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut asked = String::new();
+            stream.read_to_string(&mut asked).unwrap();
+            stream.write_all(asked.to_uppercase().as_bytes()).unwrap();
+        }
+    });
+    let clients = |addr: Addr| {
+        assert_eq!(addr, Addr::from(&at));
+        for text in ["hello", "again"] {
+            let mut stream = UnixStream::connect(&at).unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, text.to_uppercase());
+        }
+    };
+    with_proxy_at((&at).into(), "paths", (&target).into(), 10, clients);
+    for path in [at, target] {
+        std::fs::remove_file(path).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::common::{Bound, LONG, backends, child_passes, open_descriptors};
 use mely::dns::{Config, Resolver};
 use mely::net::{Acceptors, Addr, Backend, DatagramSocket, RecvBuf, Session, Stream};
 use mely::runtime::Finish;
-use mely::task::{sleep, with_cx};
+use mely::task::{sleep, timeout, with_cx};
 use mely::{Color, Cx, Handler, Runtime, aio, net};
 use simple_dns::rdata::{A, AAAA, CNAME, RData, SOA};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
@@ -512,6 +512,59 @@ fn lost_datagrams_are_sent_again() {
     }
     // Of a query and its answer one in three is lost; five times in a row, one in two hundred.
     assert!(failed < 6, "{failed}");
+}
+
+/// A server's socket has room for some queries only, and drops the others.
+#[test]
+fn queries_of_many_lookups_come_in_bursts() {
+    for silent in [false, true] {
+        let mut simulation = Runtime::builder().cores(2).simulate(3).unwrap();
+        let run = move |cx: &mut Cx, finish: Finish<_>| {
+            let socket = cx.bind("127.0.0.1:0").unwrap();
+            let mut config = config(vec![socket.local_addr().ip().unwrap()]);
+            config.no_aaaa = true;
+            let resolver = Resolver::new(cx, config);
+            let lookups: Vec<_> = (0..300)
+                .map(|i| resolver.resolve(cx, format!("many{i}.test")))
+                .collect();
+            // Answers once nothing has come for a while, or not at all.
+            cx.spawn(HERE, async move {
+                let mut bursts = Vec::new();
+                let still = Duration::from_millis(20);
+                while let Ok(Ok(first)) = timeout(LONG, socket.recv()).await {
+                    let mut burst = vec![first];
+                    while let Ok(Ok(datagram)) = timeout(still, socket.recv()).await {
+                        burst.push(datagram);
+                    }
+                    bursts.push(burst.len());
+                    for net::Datagram { data, from, .. } in burst.into_iter().filter(|_| !silent) {
+                        let answer = &answers(&data, false, &Asked::default())[0];
+                        socket.send_to(answer, &from).unwrap();
+                    }
+                    let sum: usize = bursts.iter().sum();
+                    if sum == if silent { 600 } else { 300 } {
+                        break;
+                    }
+                }
+                let mut kinds = Vec::new();
+                for lookup in lookups {
+                    kinds.push(lookup.await.unwrap().unwrap_err().kind());
+                }
+                finish.finish((bursts, kinds));
+            });
+        };
+        let begun = simulation.now();
+        let (bursts, kinds) = simulation.run_until(run).unwrap();
+        // A server that is gone does not keep the queries of others for its whole time.
+        let took = simulation.now() - begun;
+        assert!(took < Duration::from_millis(1_600), "{took:?}");
+        assert!(bursts.iter().all(|&queries| queries <= 128), "{bursts:?}");
+        let kind = match silent {
+            true => ErrorKind::TimedOut,
+            false => ErrorKind::NotFound,
+        };
+        assert_eq!(kinds, [kind; 300]);
+    }
 }
 
 #[test]

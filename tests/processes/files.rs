@@ -4,6 +4,7 @@ mod beneath;
 mod limits;
 mod model;
 mod send;
+mod verify;
 
 use crate::common::{Bound, backends, cores};
 use mely::Color;
@@ -83,9 +84,12 @@ where
 /// A pattern that says of each eight bytes where they belong, as fio's verification has it.
 fn pattern(seed: u64, offset: u64, len: usize) -> Vec<u8> {
     assert_eq!(offset % 8, 0);
-    let words =
-        (offset / 8..).map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed).to_le_bytes());
-    words.flatten().take(len).collect()
+    let mut bytes = vec![0; len];
+    for (word, space) in (offset / 8..).zip(bytes.chunks_mut(8)) {
+        let word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
+        space.copy_from_slice(&word.to_le_bytes()[..space.len()]);
+    }
+    bytes
 }
 
 /// The number of the system's error that is this one's source.

@@ -20,11 +20,9 @@ use std::{env, fs, thread};
 #[test]
 #[ignore = "run in a process of its own"]
 fn child_runs_jobs() {
-    let [timeout, grace] = ["JOBS_TIMEOUT_MS", "JOBS_GRACE_MS"].map(|variable| {
-        let ms = env::var(variable).map_or(Ok(60_000), |text| text.parse());
-        Duration::from_millis(ms.unwrap())
-    });
-    example::run(std::io::stdin(), 2, timeout, grace).unwrap();
+    let grace_ms = env::var("JOBS_GRACE_MS").map_or(Ok(60_000), |text| text.parse());
+    let grace = Duration::from_millis(grace_ms.unwrap());
+    example::run(std::io::stdin(), 2, grace).unwrap();
 }
 
 struct Runner {
@@ -41,6 +39,7 @@ impl Runner {
     fn start(name: &str, variables: &[(&str, &str)]) -> Runner {
         let dir = env::temp_dir().join(format!("mely-jobs-{}-{name}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("jobs.limit"), "60").unwrap();
         let mut command = Command::new(env::current_exe().unwrap());
         command
             .args([
@@ -62,13 +61,24 @@ impl Runner {
                 .map_while(Result::ok)
                 .all(|line| tell.send(line).is_ok());
         });
-        Runner {
+        let mut runner = Runner {
             input: child.stdin.take(),
             child,
             output,
             seen: Vec::new(),
             dir,
-        }
+        };
+        // From here on it is told of signals.
+        runner.expect("a command may take 60s");
+        runner
+    }
+
+    /// Has it read another limit.
+    fn set_limit(&mut self, seconds: u64) {
+        fs::write(self.dir.join("jobs.limit"), format!("{seconds}\n")).unwrap();
+        self.signal(Signal::HUP);
+        let limit = Duration::from_secs(seconds);
+        self.expect(&format!("a command may take {limit:?}"));
     }
 
     fn job(&mut self, line: &str) {
@@ -128,8 +138,8 @@ impl Runner {
         self.child.wait().unwrap().success()
     }
 
-    fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }
 
@@ -234,13 +244,33 @@ fn customers_without_a_job_that_waits_are_forgotten() {
 
 #[test]
 fn a_job_that_takes_too_long_is_killed_and_the_next_one_runs() {
-    let mut runner = Runner::start("timeout", &[("JOBS_TIMEOUT_MS", "3000")]);
+    let mut runner = Runner::start("timeout", &[]);
+    runner.set_limit(3);
     runner.job_that_waits("ann");
     let pid = pid_in(runner.expect("has begun"));
     runner.expect("job 1 of ann not done: the time was up");
     eventually("it is killed", || test_kill_process(pid).is_err());
     runner.job("ann true");
     runner.expect("job 2 of ann done: exit status: 0");
+    drop(runner.input.take());
+    assert!(runner.end());
+}
+
+#[test]
+fn a_limit_that_is_read_at_sighup_is_that_of_later_jobs() {
+    let mut runner = Runner::start("reload", &[]);
+    runner.job_that_waits("ann");
+    runner.expect("has begun");
+    runner.set_limit(0);
+    runner.job("bob sleep 100");
+    runner.expect("job 2 of bob not done: the time was up");
+    // A file that cannot be understood changes nothing.
+    fs::write(runner.dir.join("jobs.limit"), "soon").unwrap();
+    runner.signal(Signal::HUP);
+    runner.job("bob sleep 100");
+    runner.expect("job 3 of bob not done: the time was up");
+    runner.let_go();
+    runner.expect("job 1 of ann done: exit status: 0");
     drop(runner.input.take());
     assert!(runner.end());
 }
@@ -263,7 +293,7 @@ fn at_a_signal_what_was_accepted_is_finished_and_the_rest_is_told() {
     runner.expect("has begun");
     runner.job("ann echo second");
     runner.expect("job 2 of ann accepted");
-    runner.terminate();
+    runner.signal(Signal::TERM);
     // The signal is taken some time later: a job is accepted until then.
     let mut number = 2;
     loop {
@@ -289,7 +319,7 @@ fn what_is_not_finished_in_the_time_of_grace_is_killed_and_told() {
     let pid = pid_in(runner.expect("has begun"));
     runner.job("ann echo second");
     runner.expect("job 2 of ann accepted");
-    runner.terminate();
+    runner.signal(Signal::TERM);
     assert!(!runner.end(), "a run that was cut short is an error");
     runner.place("job 1 of ann not done: the end has come");
     runner.place("job 2 of ann not done: the end has come");

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod activation;
 mod children;
 mod files;
 mod jobs;

@@ -30,7 +30,7 @@ fn on_each_backend(test: &str) {
     }
 }
 
-fn name(backend: &Backend) -> &'static str {
+pub(crate) fn name(backend: &Backend) -> &'static str {
     match backend {
         Backend::IoUring => "io_uring",
         Backend::Epoll => "epoll",
