@@ -37,7 +37,9 @@ fn connector(authority: Option<String>) -> Result<Connector, Failed> {
 }
 
 async fn connect(uri: &Uri, connector: &Connector) -> Result<AsyncStream, Failed> {
-    let host = uri.host().ok_or("an address such as https://example.org/ is needed")?;
+    let host = uri
+        .host()
+        .ok_or("an address such as https://example.org/ is needed")?;
     let is_secure = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
     let addr = format!("{host}:{port}");
@@ -54,7 +56,9 @@ async fn fetch(uri: Uri, connector: Connector) -> Result<(), Failed> {
     let driven = with_cx(|cx| cx.spawn(cx.color(), connection));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::get(path).header(HOST, uri.authority().map_or("", |its| its.as_str()));
-    let mut answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    let mut answer = sender
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
     eprintln!("{}", answer.status());
     while let Some(frame) = answer.frame().await {
         if let Some(data) = frame?.data_ref() {

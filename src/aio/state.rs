@@ -20,7 +20,10 @@
 
 use crate::net::{AHEAD_BYTES_MAX, RecvBuf};
 use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 /// With this many bytes unread, receiving pauses.
@@ -37,25 +40,33 @@ const BURST_BYTES_MAX: usize = 1 << 20;
 const KEPT_BYTES: usize = 4 << 10;
 
 /// An error that can be told more than once.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Failure {
-    Code(i32),
-    Kind(io::ErrorKind),
-}
+#[derive(Clone, Debug)]
+pub(super) struct Failure(Arc<io::Error>);
 
 impl Failure {
-    fn of(error: &io::Error) -> Failure {
-        match error.raw_os_error() {
-            Some(code) => Failure::Code(code),
-            None => Failure::Kind(error.kind()),
-        }
+    fn of(error: io::Error) -> Failure {
+        Failure(Arc::new(error))
     }
 
-    pub(super) fn error(self) -> io::Error {
-        match self {
-            Failure::Code(code) => io::Error::from_raw_os_error(code),
-            Failure::Kind(kind) => kind.into(),
+    pub(super) fn error(&self) -> io::Error {
+        match self.0.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None if self.0.get_ref().is_none() => self.0.kind().into(),
+            None => io::Error::new(self.0.kind(), self.clone()),
         }
+    }
+}
+
+/// In an error that is told, it stands for the one that it has.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
     }
 }
 
@@ -97,7 +108,7 @@ pub(super) struct Read {
 
 impl StreamState {
     /// The state of a stream that was told its end before; with what to say of it.
-    pub(super) fn ended(error: &io::Error) -> StreamState {
+    pub(super) fn ended(error: io::Error) -> StreamState {
         StreamState {
             end: Some(Err(Failure::of(error))),
             ..StreamState::default()
@@ -116,22 +127,22 @@ impl StreamState {
                 self.paused |= pause;
             }
             Ok(_) => self.end = Some(Ok(())),
-            Err(error) => self.end = Some(Err(Failure::of(&error))),
+            Err(error) => self.end = Some(Err(Failure::of(error))),
         }
         (self.reader.take(), pause)
     }
 
     /// The connection is closed, and nothing more will come. Returns who is to be woken.
     pub(super) fn no_more_received(&mut self) -> Option<Waker> {
-        let gone = Err(Failure::Kind(io::ErrorKind::NotConnected));
-        self.end.get_or_insert(gone);
+        let gone = || Err(Failure::of(io::ErrorKind::NotConnected.into()));
+        self.end.get_or_insert_with(gone);
         self.reader.take()
     }
 
     /// The connection is closed, and nothing more can be sent. Returns who is to be woken.
     pub(super) fn no_more_sent(&mut self) -> Option<Waker> {
-        let gone = Failure::Kind(io::ErrorKind::NotConnected);
-        self.broken.get_or_insert(gone);
+        let gone = || Failure::of(io::ErrorKind::NotConnected.into());
+        self.broken.get_or_insert_with(gone);
         self.writer.take()
     }
 
@@ -146,13 +157,14 @@ impl StreamState {
             _replaced: None,
         };
         if self.unread.is_empty() {
-            match self.end {
+            match &self.end {
                 Some(Ok(())) if self.sent_untold => {
                     self.sent_untold = false;
                     read.wake = true;
                 }
                 Some(end) => {
-                    read.result = Poll::Ready(end.map(|()| 0).map_err(Failure::error));
+                    let end = end.as_ref().map(|()| 0);
+                    read.result = Poll::Ready(end.map_err(Failure::error));
                 }
                 None => {
                     read._replaced = wait(&mut self.reader, waker);
@@ -199,7 +211,7 @@ impl StreamState {
     /// Takes what `on_drained` was given. Returns who is to be woken.
     pub(super) fn drained(&mut self, result: io::Result<()>) -> Option<Waker> {
         if let Err(error) = result {
-            self.broken = Some(Failure::of(&error));
+            self.broken = Some(Failure::of(error));
         }
         let writer = self.writer.take();
         self.sent_untold = writer.is_some();
@@ -210,7 +222,7 @@ impl StreamState {
     /// is so.
     pub(super) fn polled_to_write(&mut self) -> Option<Failure> {
         self.sent_untold = false;
-        self.broken
+        self.broken.clone()
     }
 
     /// Counts bytes that were written.
@@ -332,7 +344,7 @@ mod tests {
         assert!(!woken_at_the_end(&mut state));
         let mut state = ended();
         assert!(state.drained(Ok(())).is_some());
-        state.end = Some(Err(Failure::Code(104)));
+        state.end = Some(Err(Failure::of(io::Error::from_raw_os_error(104))));
         let read = state.read(|_| 0, Waker::noop());
         assert!(matches!(read.result, Poll::Ready(Err(_))) && !read.wake);
     }
@@ -358,6 +370,7 @@ mod tests {
         assert!(state.wait_to_write(Waker::noop()).is_some());
         let error = state.drained(Err(io::Error::from_raw_os_error(104)));
         assert!(error.is_some());
-        assert!(matches!(state.broken, Some(Failure::Code(104))));
+        let broken = state.broken.unwrap().error();
+        assert_eq!(broken.raw_os_error(), Some(104));
     }
 }

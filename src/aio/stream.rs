@@ -64,8 +64,8 @@ impl AsyncStream {
     pub fn new(cx: &mut Cx, stream: Stream) -> Result<AsyncStream, Reason> {
         let state = match stream.has_ended(cx)? {
             // Each connection is told of a stop, also one that does not receive yet.
-            true if cx.stopping() => StreamState::ended(&Errno::CANCELED.into()),
-            true => StreamState::ended(&io::ErrorKind::NotConnected.into()),
+            true if cx.stopping() => StreamState::ended(Errno::CANCELED.into()),
+            true => StreamState::ended(io::ErrorKind::NotConnected.into()),
             false => StreamState::default(),
         };
         let state = Arc::new(InColor::new(cx.poster(), stream.color(), state));

@@ -446,8 +446,8 @@ impl Stream {
     /// Arms or cancels the receive on the home core.
     pub(super) fn receive(&self, cx: &mut Cx, wanted: bool) {
         self.conn.note_wanted(cx, wanted);
-        if wanted {
-            self.conn.deliver_kept(cx);
+        if wanted && self.conn.deliver_kept(cx) {
+            return;
         }
         Arc::clone(&self.conn).call_home(cx, move |conn, driver, core| {
             conn.receive(driver, core, wanted);
@@ -613,7 +613,12 @@ impl Stream {
         }
         let written = match colored.seal(written) {
             Ok(written) => written,
-            Err(written) => return Err(Rejected::new(Reason::Closed, written.into_lasting())),
+            Err(written) => {
+                colored.end();
+                // Which tells the application why.
+                self.conn.deliver_kept(cx);
+                return Err(Rejected::new(Reason::Closed, written.into_lasting()));
+            }
         };
         let bytes = written.len();
         let queued = colored.queued_bytes + bytes;

@@ -5,7 +5,7 @@ use crate::aio::AsyncStream;
 use crate::ask::{Asked, JoinHandle};
 use crate::host::quiesce::Until;
 use crate::io::Endpoint;
-use crate::net::{Acceptors, Incoming, Listener, Records, Session, Stream};
+use crate::net::{Acceptors, Incoming, Listener, Records, Session, Stream, is_canceled};
 use crate::state::WeakColored;
 use crate::sync::Mutex;
 use crate::task::ambient::try_with_cx;
@@ -94,8 +94,12 @@ impl Acceptor {
 
     /// Performs the handshake on a connection, as its server, and gives the stream back. The
     /// connection has been served by nobody, or by a session that gave the stream away, as after a
-    /// STARTTLS. (What that session has received and not used came in the clear: if there is any,
-    /// close the connection.)
+    /// STARTTLS.
+    ///
+    /// For a STARTTLS, call this in the event that writes the go-ahead, or [pause](Stream::pause) the
+    /// stream before: else the session that was there gets the client's first message. What a
+    /// session has received beyond the client's request came in the clear, perhaps from somebody in
+    /// between: if there is any, close the connection.
     ///
     /// The handle may be [awaited](JoinHandle) or [called back](JoinHandle::then) in any color; the
     /// stream stays in its own. A handle that is dropped closes the connection once the handshake
@@ -106,7 +110,7 @@ impl Acceptor {
     /// [limit](Self::handshake_timeout); `NotConnected` if the connection is over already, and
     /// `ECANCELED` once the runtime was asked to stop.
     pub fn secure(&self, cx: &mut Cx, stream: Stream) -> JoinHandle<io::Result<Stream>> {
-        let (asked, handle) = Asked::new(&cx.worker_ref().inner);
+        let (asked, handle) = Asked::new(&stream.poster().inner);
         self.begin(cx, stream, |cx, secured| asked.run(cx, |_| secured));
         handle
     }
@@ -150,19 +154,22 @@ impl Acceptor {
     }
 }
 
-/// Begins a handshake by an event of the stream's color.
+/// Begins a handshake: now, if this is an event of the stream's color, else by one.
 pub(super) fn begin<M, F>(cx: &mut Cx, stream: Stream, limit: Duration, make: M, f: F)
 where
     M: FnOnce() -> io::Result<Records> + Send + 'static,
     F: FnOnce(&mut Cx, io::Result<Stream>) + Send + 'static,
 {
     let color = stream.color();
+    let (is_here, poster) = (stream.is_here(cx), stream.poster().clone());
     let event = move |cx: &mut Cx| match make() {
         Ok(records) => stream.secure(cx, records, limit, f),
         Err(error) => f(cx, Err(error)),
     };
+    if is_here {
+        return event(cx);
+    }
     // Refused once the end is decided: then the connection is closed with the event.
-    let poster = cx.poster();
     let _ = poster.post_own_until(Until::End, Some(Stream::handshake_handler()), color, event);
 }
 
@@ -218,7 +225,8 @@ impl Cx {
                         drop(stream.serve(handler, move |cx, stream, me| open(cx, stream, me)))
                     }
                     Err(error) => {
-                        if let Some(on_failure) = on_failure {
+                        // What a stop has ended has not failed.
+                        if let Some(on_failure) = on_failure.filter(|_| !is_canceled(&error)) {
                             on_failure(cx, error);
                         }
                     }

@@ -56,7 +56,7 @@ impl Connector {
         stream: Stream,
         name: &str,
     ) -> JoinHandle<io::Result<Stream>> {
-        let (asked, handle) = Asked::new(&cx.worker_ref().inner);
+        let (asked, handle) = Asked::new(&stream.poster().inner);
         let (config, limit) = (Arc::clone(&self.config), self.limit);
         let name = server_name(name);
         let make = move || {

@@ -56,14 +56,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **The handshake** runs as events of the connection's color, under the handler `mely: TLS
-//! handshake`: other cores steal it as any work. It has a limit of time. If it fails, the peer is
-//! told by an alert, the connection is closed, and the error names the peer.
+//! **The handshake** runs as events of the connection's color: other cores steal it as any work. (A
+//! handler is charged with it that is called `mely: TLS handshake`, unless a session had the
+//! connection before.) It has a limit of time. If TLS finds something wrong, the peer is told by an
+//! alert. If the handshake fails, the connection is closed, and the error names the peer. A stop
+//! ends handshakes once all is received that had arrived.
 //!
 //! **Errors.** What TLS finds wrong is an error of the kind `InvalidData`, whose source is a
 //! [`rustls::Error`]: a certificate that is not trusted, a record that was changed. A peer that
 //! ends without `close_notify` is an error of the kind `UnexpectedEof`: what was received may be a
-//! part. [`Stream::close`] and [`Stream::shutdown_write`] send `close_notify`.
+//! part. [`Stream::close`] and [`Stream::shutdown_write`] send `close_notify`; a connection that is
+//! reset, aborted, or left over at the end of the run does not.
 //!
 //! **Counts.** [`Stream::queued_bytes`], the limit of writes and the idle timeout go by the sealed
 //! bytes. The first write of an event, and each further one, is at least one record: write small
@@ -175,6 +178,9 @@ pub fn server_config(
 
 /// A client's configuration that trusts these authorities and has no certificate of its own. It can
 /// be changed, `alpn_protocols` for one, before a [`Connector`] is made of it.
+///
+/// # Panics
+/// If the process has installed a `CryptoProvider` that lacks cipher suites of a version of TLS.
 pub fn client_config(roots: RootCertStore) -> ClientConfig {
     ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -32,7 +32,13 @@ impl Conn {
         Some(result)
     }
 
-    pub(in crate::net) fn deliver_kept(self: &Arc<Conn>, _: &mut Cx) {}
+    #[inline(always)]
+    pub(in crate::net) fn deliver_kept(self: &Arc<Conn>, _: &mut Cx) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub(super) fn give_kept(self: &Arc<Conn>, _: &mut Cx) {}
 
     pub(in crate::net) fn say_end(self: &Arc<Conn>, _: &mut Cx) {}
 }

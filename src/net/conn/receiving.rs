@@ -190,6 +190,7 @@ impl Conn {
                 let color = self.color();
                 Arc::clone(&self).adjust(driver);
                 core.post_home(Some(&ARRIVED), color, move |cx: &mut Cx| {
+                    self.give_kept(cx);
                     let callback = self.in_color(cx).on_arrived.take();
                     if let Some(callback) = callback {
                         callback(cx);
@@ -223,6 +224,14 @@ impl Conn {
         if let Some(result) = self.unless_secured(cx, result) {
             self.give(cx, result);
         }
+    }
+
+    /// The end has come with the bytes: nothing behind them is for the application; on the home core.
+    #[cfg(feature = "tls")]
+    pub(super) fn end_receiving(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
+        self.at_home.borrow(&mut driver.here).ended = true;
+        self.pass_marks(&mut driver.here, core);
+        self.adjust(driver);
     }
 
     /// Gives to the application what is for it; in the color.
@@ -396,6 +405,7 @@ impl Conn {
     /// All that had arrived when it was marked has been given to the application; an event of the
     /// color.
     fn pass_mark(self: Arc<Conn>, cx: &mut Cx) {
+        self.give_kept(cx);
         let callback = {
             let mut colored = self.in_color(cx);
             // None is left once the connection is closed.

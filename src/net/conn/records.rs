@@ -11,13 +11,16 @@ use rustls::server::{Acceptor, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic,
 };
-use rustls::{AlertDescription, CommonState, Error};
+use rustls::{AlertDescription, CommonState, Error, InvalidMessage};
 use std::fmt;
 
 /// What a record needs beside its payload, at most, in the cipher suites of rustls.
 const RECORD_OVERHEAD_BYTES: usize = 32;
 /// The payload of a record, at most.
 const RECORD_BYTES_MAX: usize = 16 << 10;
+/// What may wait for more: a message of a handshake, which rustls limits to 64 KiB but keeps in the
+/// records in which it came, and a record. A peer could make that any number of bytes, by padding.
+const WAITING_BYTES_MAX: usize = 96 << 10;
 
 /// One end of a TLS connection.
 pub(crate) struct Records {
@@ -38,6 +41,8 @@ pub(crate) struct Records {
     failure: Option<Error>,
     /// rustls is not to be asked any more.
     has_failed: bool,
+    /// What is still to tell the peer that a write has failed.
+    unsent: Vec<u8>,
 }
 
 enum Side {
@@ -97,6 +102,7 @@ impl Records {
             is_over: false,
             failure: None,
             has_failed: false,
+            unsent: Vec::new(),
         }
     }
 
@@ -136,13 +142,14 @@ impl Records {
         let used = self.go_through(&mut input, out, Wish::Nothing).0;
         input.drain(..used);
         self.input = input;
-        let is_over = !self.common().is_handshaking();
+        if !self.common().is_handshaking() {
+            // What is wrong behind it is told to the application.
+            return Ok(true);
+        }
         match self.failure.take() {
             Some(failure) => Err(failure),
-            None if self.peer_closed && !is_over => {
-                Err(Error::AlertReceived(AlertDescription::CloseNotify))
-            }
-            None => Ok(is_over),
+            None if self.peer_closed => Err(Error::AlertReceived(AlertDescription::CloseNotify)),
+            None => Ok(false),
         }
     }
 
@@ -151,22 +158,26 @@ impl Records {
         let Some(hello) = &mut self.hello else {
             return;
         };
-        let read = hello.read_tls(&mut bytes);
-        match read.is_ok().then(|| hello.accept()) {
-            Some(Ok(None)) => return,
-            Some(Ok(Some(accepted))) => {
-                let name = accepted.client_hello().server_name().map(String::from);
-                self.server_name = name;
+        // It takes some thousand bytes at a time.
+        while !bytes.is_empty() {
+            let read = hello.read_tls(&mut bytes);
+            match read.is_ok_and(|read| read > 0).then(|| hello.accept()) {
+                Some(Ok(None)) => continue,
+                Some(Ok(Some(accepted))) => {
+                    let name = accepted.client_hello().server_name().map(String::from);
+                    self.server_name = name;
+                }
+                // What is wrong is told by the connection itself.
+                Some(Err(_)) | None => {}
             }
-            // What is wrong is told by the connection itself.
-            Some(Err(_)) | None => {}
+            self.hello = None;
+            return;
         }
-        self.hello = None;
     }
 
     /// Opens the records that were received; after the handshake.
     pub(super) fn open(&mut self, mut data: RecvBuf) -> Opened {
-        let mut out = Vec::new();
+        let mut out = std::mem::take(&mut self.unsent);
         if self.input.is_empty() {
             let used = self.go_through(&mut data, &mut out, Wish::Nothing).0;
             self.input.extend_from_slice(&data[used..]);
@@ -217,8 +228,18 @@ impl Records {
         let (used, granted) = self.go_through(&mut input, &mut out, wish);
         input.drain(..used);
         self.input = input;
-        // A wish that is not granted has failed, and what is to be sent says why.
-        granted.then_some(out)
+        if !granted {
+            // Why is told behind what was received, and to the peer by what is to be sent.
+            self.unsent = out;
+            return None;
+        }
+        Some(out)
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.is_over = true;
+        self.failure = Some(error);
+        self.has_failed = true;
     }
 
     /// Has rustls use up what it can of these bytes, and grants the wish. Returns how many bytes
@@ -245,14 +266,16 @@ impl Records {
                     if self.peer_closed {
                         // What comes behind the end is nothing.
                         used = input.len() + used - discard;
+                    } else if input.len() - discard > WAITING_BYTES_MAX {
+                        let error = InvalidMessage::HandshakePayloadTooLarge;
+                        self.fail(error.into());
+                        return (input.len() + used - discard, false);
                     }
                     return (used, granted);
                 }
                 Err(error) => {
                     // What is left is to tell the peer.
-                    self.is_over = true;
-                    self.failure = Some(error);
-                    self.has_failed = true;
+                    self.fail(error);
                     if !self.common().wants_write() {
                         return (used, false);
                     }
@@ -479,6 +502,43 @@ mod tests {
         assert!(ends[0].has_unopened());
         assert_eq!(open(&mut ends[0], &sealed[30..], 100).0, b"onetwo");
         assert!(!ends[0].has_unopened());
+    }
+
+    /// A message of 64 KiB, a byte a record.
+    #[test]
+    fn a_message_in_any_number_of_records_takes_no_more_than_its_limit() {
+        let [mut server, _] = ends();
+        let message = [&[1, 0, 0xff, 0xff], &[0; 65_535][..]].concat();
+        let mut told = None;
+        for (at, &byte) in message.iter().enumerate() {
+            let mut out = Vec::new();
+            if let Err(error) = server.shake_hands(&[22, 3, 1, 0, 1, byte], &mut out) {
+                told = Some((at, error));
+                break;
+            }
+            assert!(server.input.len() <= WAITING_BYTES_MAX);
+        }
+        let (at, error) = told.unwrap();
+        assert!(at * 6 >= WAITING_BYTES_MAX);
+        assert_eq!(error, InvalidMessage::HandshakePayloadTooLarge.into());
+    }
+
+    /// Behind the handshake, in one piece with its end.
+    #[test]
+    fn what_is_wrong_behind_the_handshake_is_no_fault_of_it() {
+        let [mut server, mut client] = ends();
+        let mut sent = [Vec::new(), Vec::new()];
+        client.shake_hands(&[], &mut sent[1]).unwrap();
+        server.shake_hands(&sent[1], &mut sent[0]).unwrap();
+        let mut last = Vec::new();
+        assert!(client.shake_hands(&sent[0], &mut last).unwrap());
+        last.extend(client.seal(b"text").unwrap());
+        last.extend_from_slice(b"nothing of TLS");
+        assert!(server.shake_hands(&last, &mut Vec::new()).unwrap());
+        assert!(server.has_unopened());
+        let opened = server.open(RecvBuf::end());
+        assert_eq!(opened.data.as_deref(), Some(&b"text"[..]));
+        assert!(matches!(opened.end, Some(Err(_))));
     }
 
     /// At each byte of a record.

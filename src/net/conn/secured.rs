@@ -14,14 +14,15 @@
 //! leaves without one has been cut off, or is careless: that is an error of the kind
 //! `UnexpectedEof`, since what was received may be a part.
 
+use super::lent::Doubt;
 use super::records::{Opened, Records};
 use super::sending::{Next, Queued};
-use super::{ColorHalf, Conn, Phase};
+use super::{AtStop, ColorHalf, Conn, Phase};
 use crate::host::panics::InTurn;
 use crate::io::{Addr, RecvBuf, SendBuf};
 use crate::net::stream::Written;
-use crate::net::{Stream, Timer};
-use crate::{Callback, Cx, Handler, Reason};
+use crate::net::{Stream, Timer, is_canceled};
+use crate::{Callback, Cx, Handler, Poster, Reason};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -32,7 +33,7 @@ use std::time::Duration;
 pub(super) static HANDSHAKE: Handler = Handler::new("mely: TLS handshake");
 
 /// With so many bytes kept for an application that is yet to come, receiving pauses.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = 32 << 10;
 
 /// What is called when the handshake is over.
 pub(super) type OnSecured = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>;
@@ -45,8 +46,8 @@ pub(super) struct Secured {
     records: Records,
     /// None once it is over.
     handshake: Option<Handshake>,
-    /// The end, if it came before the connection was served.
-    kept_end: Option<io::Error>,
+    /// The end, if it came before the connection was served, or with bytes before it.
+    kept_end: Option<io::Result<RecvBuf>>,
     /// For errors, also once the peer is gone.
     peer: Option<Addr>,
 }
@@ -56,20 +57,20 @@ struct Handshake {
     timer: Option<Timer>,
 }
 
-/// What TLS has failed with, and where.
+/// What TLS has failed with, and where: a [`rustls::Error`], or a handshake by one of receiving.
 #[derive(Debug)]
-struct TlsError {
+struct TlsError<E> {
     peer: Option<Addr>,
-    error: rustls::Error,
+    error: E,
 }
 
-impl fmt::Display for TlsError {
+impl<E: Error> fmt::Display for TlsError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TLS{}: {}", With(&self.peer), self.error)
     }
 }
 
-impl Error for TlsError {
+impl<E: Error + 'static> Error for TlsError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.error)
     }
@@ -101,7 +102,11 @@ impl Secured {
         if self.handshake.is_some() {
             let mut out = Vec::new();
             let over = match ended {
-                Some(error) => Some(Err(error)),
+                Some(error) if is_canceled(&error) || self.is_named(&error) => Some(Err(error)),
+                Some(error) => {
+                    let peer = self.peer.clone();
+                    Some(Err(io::Error::new(error.kind(), TlsError { peer, error })))
+                }
                 None => match self.records.shake_hands(&data, &mut out) {
                     Ok(false) => None,
                     Ok(true) => Some(Ok(())),
@@ -112,7 +117,7 @@ impl Secured {
             return Received::Handshake { out, over };
         }
         if !is_served {
-            self.kept_end = self.kept_end.take().or(ended);
+            self.kept_end = self.kept_end.take().or(ended.map(Err));
             let pauses = self.records.keep(&data) >= KEPT_BYTES;
             return Received::Kept { pauses };
         }
@@ -121,8 +126,18 @@ impl Secured {
             Ok(()) => Ok(RecvBuf::end()),
             Err(error) => Err(self.error(error)),
         });
-        let ended = self.kept_end.take().or(ended);
-        Received::Opened(opened, end.or_else(|| ended.map(Err)))
+        let end = end.or_else(|| self.kept_end.take());
+        let mut end = end.or(ended.map(Err));
+        if opened.data.is_some() {
+            // As an event of its own: the application may give the connection away before.
+            self.kept_end = end.take();
+        }
+        Received::Opened(opened, end)
+    }
+
+    /// Whether it is an error of ours, which has the peer's address.
+    fn is_named(&self, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::UnexpectedEof
     }
 
     fn error(&self, error: rustls::Error) -> io::Error {
@@ -214,7 +229,7 @@ impl Conn {
         let peer = self.owner.peer_addr(self.fd).ok();
         let (refused, callbacks) = {
             let mut colored = self.in_color(cx);
-            (colored.closes_at_end, colored.half_open) = (false, false);
+            (colored.closes_at_end, colored.half_open, colored.paused) = (false, false, false);
             let callbacks = (colored.on_data.take(), colored.on_drained.take());
             let refused = if colored.secured.is_some() {
                 let text = "the connection is under TLS already";
@@ -241,6 +256,10 @@ impl Conn {
             return drops.end();
         }
         self.set_handshake_timer(cx, limit);
+        // A stop does not wait for a peer that is silent.
+        if self.at_stop() == AtStop::Rests {
+            self.set_at_stop(cx, AtStop::Told);
+        }
         // The client speaks first.
         let stream = self.borrowed();
         self.deliver_secured(cx, None);
@@ -268,7 +287,7 @@ impl Conn {
             .as_mut()
             .and_then(|its| its.handshake.as_mut());
         if let Some(handshake) = handshake {
-            handshake.timer = Some(timer);
+            handshake.timer = Some(timer.cancel_on_drop());
         }
     }
 
@@ -290,6 +309,8 @@ impl Conn {
     fn deliver_secured(self: &Arc<Conn>, cx: &mut Cx, result: Option<io::Result<RecvBuf>>) {
         // Posted before the application came, with a handler that is not the application's.
         let is_of_handshake = std::ptr::eq(cx.handler(), HANDSHAKE.name());
+        // rustls calls the configuration's code.
+        let doubt = Doubt(self);
         let received = {
             let mut colored = self.in_color(cx);
             if colored.phase != Phase::Open || colored.ended {
@@ -301,26 +322,31 @@ impl Conn {
             };
             secured.receive(result, is_served)
         };
+        std::mem::forget(doubt);
+        self.stir(cx);
         match received {
-            Received::Kept { .. } if self.is_served(cx) => self.deliver_kept(cx),
+            Received::Kept { .. } if self.is_served(cx) => {
+                self.deliver_kept(cx);
+            }
             Received::Kept { pauses: false } => {}
             Received::Kept { pauses: true } => self.borrowed().receive(cx, false),
             Received::Handshake { out, over } => {
                 self.send_sealed(cx, out);
                 if let Some((handshake, result)) = over {
-                    if let Some(timer) = handshake.timer {
-                        timer.cancel(cx);
+                    if self.at_stop() == AtStop::Told && result.is_ok() {
+                        self.set_at_stop(cx, AtStop::Rests);
                     }
                     (handshake.tell)(cx, result);
                 }
             }
             Received::Opened(opened, end) => {
                 self.send_sealed(cx, opened.out);
-                match opened.data {
-                    Some(data) => Arc::clone(self).give(cx, Ok(data)),
-                    None => self.stir(cx),
+                if let Some(data) = opened.data {
+                    Arc::clone(self).give(cx, Ok(data));
+                    self.deliver_kept(cx);
                 }
                 if let Some(end) = end {
+                    Arc::clone(self).call_home(cx, Conn::end_receiving);
                     Arc::clone(self).give(cx, end);
                 }
             }
@@ -328,17 +354,32 @@ impl Conn {
     }
 
     /// Has what was kept delivered, if something was, by an event behind this one; in the color.
-    pub(in crate::net) fn deliver_kept(self: &Arc<Conn>, cx: &mut Cx) {
-        // If nobody has served it, somebody will.
-        if self.in_color(cx).has_kept() && self.is_served(cx) {
-            let (this, color) = (Arc::clone(self), self.color());
-            let handler = self.read_handler.get().copied();
-            let event = move |cx: &mut Cx| {
-                if this.in_color(cx).has_kept() {
-                    this.deliver_secured(cx, None);
-                }
+    /// True: that event also has the home core receive, if the application still wants to.
+    pub(in crate::net) fn deliver_kept(self: &Arc<Conn>, cx: &mut Cx) -> bool {
+        // If it is not served, it will be.
+        if !self.in_color(cx).has_kept() || !self.is_served(cx) {
+            return false;
+        }
+        let (this, color) = (Arc::clone(self), self.color());
+        let handler = self.read_handler.get().copied();
+        let event = move |cx: &mut Cx| {
+            this.give_kept(cx);
+            let receives = {
+                let colored = this.in_color(cx);
+                colored.phase == Phase::Open && !colored.ended && colored.receives
             };
-            cx.worker().core.post_own(handler, color, event);
+            if receives {
+                this.call_home(cx, |conn, driver, core| conn.receive(driver, core, true));
+            }
+        };
+        cx.worker().core.post_own(handler, color, event);
+        true
+    }
+
+    /// Gives to the application what was kept, if something was; in the color.
+    pub(super) fn give_kept(self: &Arc<Conn>, cx: &mut Cx) {
+        if self.in_color(cx).has_kept() && self.is_served(cx) {
+            self.deliver_secured(cx, None);
         }
     }
 
@@ -390,12 +431,24 @@ impl Stream {
     {
         let conn = Arc::clone(&self.conn);
         let tell = move |cx: &mut Cx, result: io::Result<()>| {
-            if result.is_err() {
-                self.close(cx);
+            match &result {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => self.abort(cx),
+                Err(_) => self.close(cx),
             }
             f(cx, result.map(|()| self));
         };
         conn.secure(cx, records, limit, Box::new(tell));
+    }
+
+    /// The runtime of the connection.
+    pub(crate) fn poster(&self) -> &Poster {
+        self.conn.poster()
+    }
+
+    /// Whether this is an event of the connection's color.
+    pub(crate) fn is_here(&self, cx: &Cx) -> bool {
+        self.conn.colored.check(cx).is_ok()
     }
 
     /// Calls `f` with what was negotiated, if the connection is under TLS; in the color.
