@@ -4,7 +4,7 @@
 //! received by the event that is called with it, so that what nobody takes up waits in the kernel,
 //! within the limit of the socket, and not with the process.
 
-use super::kernel::receive_datagrams;
+use super::kernel::{receive_datagrams, set_udp_gro};
 use super::{Addr, Fd, Owner, socket};
 use rustix::io::Errno;
 use rustix::net::{
@@ -38,7 +38,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// As many descriptors are sent with a datagram at most: the kernel's limit.
 pub(super) const DESCRIPTORS_MAX: usize = 253;
 
-/// How many are received by one call at most.
+/// How many buffers are received by one call at most.
 pub(super) const BATCH: usize = 16;
 
 impl Datagram {
@@ -56,13 +56,18 @@ impl Datagram {
 pub(super) fn bind(addr: &Addr, mode: Option<u32>) -> io::Result<Fd> {
     addr.to_any()?;
     let socket = socket::socket(addr, SocketType::DGRAM, SocketFlags::NONBLOCK)?;
+    if !addr.is_unix() {
+        // Refused by kernels before 5.0, where each datagram comes by itself.
+        let _ = set_udp_gro(&socket);
+    }
     if *addr != Addr::Unnamed {
         socket::bind_to(&socket, addr, mode, SocketType::DGRAM)?;
     }
     Ok(socket::keep(socket))
 }
 
-/// One that was made elsewhere.
+/// One that was made elsewhere. Its options stay as they are: the part of the program that made it
+/// may receive from it as well, and would see joined datagrams.
 pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
     if sockopt::socket_type(&socket).ok() != Some(SocketType::DGRAM) {
         let text = "not a datagram socket";
@@ -168,11 +173,11 @@ impl Descriptor {
         Ok(sent.map(drop)?)
     }
 
-    /// Gives `out` what is there: at most `most` datagrams, and not all if there are many.
-    pub(crate) fn receive(&self, most: usize, out: &mut impl FnMut(Datagram)) -> io::Result<()> {
+    /// Gives `out` datagrams that are there, and not all if there are many: one of a Unix socket.
+    pub(crate) fn receive(&self, out: &mut impl FnMut(Datagram)) -> io::Result<()> {
         let received = match &self.owner {
             Owner::Kernel if self.is_unix => receive_one(self.fd).map(out),
-            Owner::Kernel => receive_datagrams(self.fd, most.min(BATCH), out),
+            Owner::Kernel => receive_datagrams(self.fd, out),
             Owner::Sim(net) => net.receive_datagram(self.fd).map(out),
         };
         match received {

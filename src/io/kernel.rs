@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use io_uring::{IoUring, opcode, squeue, types};
@@ -72,10 +72,35 @@ pub(super) fn epoll_pwait2(
     Ok(())
 }
 
+/// Has the kernel join datagrams of one source and one length that arrive in a row: they are
+/// received as one buffer, with that length. Since Linux 5.0.
+pub(super) fn set_udp_gro(socket: impl AsFd) -> Result<(), Errno> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads an `int`, of as many bytes as it is told.
+    let told = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match told {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// The control messages of a datagram, in words. The length of joined datagrams comes behind time
+/// stamps and marks, which a socket that was made elsewhere may ask for: 200 bytes of them.
+const CONTROL_WORDS: usize = 32;
+
 /// What one call receives datagrams into.
 struct Batch {
     bytes: Box<[u8]>,
     names: [libc::sockaddr_storage; BATCH],
+    controls: [[u64; CONTROL_WORDS]; BATCH],
 }
 
 crate::sync::thread_local! {
@@ -84,19 +109,17 @@ crate::sync::thread_local! {
     static RECEIVED: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
-/// Receives datagrams that are there, at most `most`, and copies them to `out`.
-pub(super) fn receive_datagrams(
-    fd: Fd,
-    most: usize,
-    out: &mut impl FnMut(Datagram),
-) -> Result<(), Errno> {
+/// Receives datagrams that are there, and copies them to `out`: those of [`BATCH`] buffers at most,
+/// each of which holds one, or several that the kernel has joined.
+pub(super) fn receive_datagrams(fd: Fd, out: &mut impl FnMut(Datagram)) -> Result<(), Errno> {
     RECEIVED.with_borrow_mut(|batch| {
-        let Batch { bytes, names } = batch.get_or_insert_with(|| Batch {
+        let batch = batch.get_or_insert_with(|| Batch {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX].into_boxed_slice(),
             // SAFETY: a name of all zeros is one of no family.
             names: unsafe { std::mem::zeroed() },
+            controls: [[0; CONTROL_WORDS]; BATCH],
         });
-        let mut pieces = bytes.chunks_exact_mut(DATAGRAM_BYTES_MAX);
+        let mut pieces = batch.bytes.chunks_exact_mut(DATAGRAM_BYTES_MAX);
         let mut parts: [libc::iovec; BATCH] = std::array::from_fn(|_| {
             let piece = pieces.next().unwrap_or_default();
             libc::iovec {
@@ -107,20 +130,22 @@ pub(super) fn receive_datagrams(
         let mut heads: [libc::mmsghdr; BATCH] = std::array::from_fn(|i| {
             // SAFETY: a head of all zeros is valid, and has no name and no parts.
             let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            head.msg_hdr.msg_name = ptr::from_mut(&mut names[i]).cast();
+            head.msg_hdr.msg_name = ptr::from_mut(&mut batch.names[i]).cast();
             head.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             head.msg_hdr.msg_iov = ptr::from_mut(&mut parts[i]);
             head.msg_hdr.msg_iovlen = 1;
+            head.msg_hdr.msg_control = ptr::from_mut(&mut batch.controls[i]).cast();
+            head.msg_hdr.msg_controllen = size_of::<[u64; CONTROL_WORDS]>() as _;
             head
         });
-        // SAFETY: the kernel writes to the heads, at most as many as there are, and to the names and
-        // pieces that they point to, no more than the lengths in them. All of it is borrowed here
-        // until the call has returned, each piece and name by one head.
+        // SAFETY: the kernel writes to the heads, at most as many as there are, and to the names,
+        // controls and pieces that they point to, no more than the lengths in them. All of it is
+        // borrowed here until the call has returned, each piece, control and name by one head.
         let told = unsafe {
             libc::recvmmsg(
                 fd.raw(),
                 heads.as_mut_ptr(),
-                most.min(BATCH) as libc::c_uint,
+                BATCH as libc::c_uint,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
@@ -129,22 +154,58 @@ pub(super) fn receive_datagrams(
         for (i, head) in heads[..told].iter().enumerate() {
             let len = (head.msg_len as usize).min(DATAGRAM_BYTES_MAX);
             let start = i * DATAGRAM_BYTES_MAX;
-            let data = bytes[start..start + len].to_vec();
             let from = match head.msg_hdr.msg_namelen {
                 // A Unix socket that is not bound.
                 0..2 => Addr::Unnamed,
                 len => {
                     // SAFETY: the kernel has written a name of this length, which is the storage's
                     // size at most.
-                    let from = unsafe { SocketAddrAny::read(ptr::from_ref(&names[i]).cast(), len) };
+                    let from =
+                        unsafe { SocketAddrAny::read(ptr::from_ref(&batch.names[i]).cast(), len) };
                     Addr::from_any(from).unwrap_or(Addr::Unnamed)
                 }
             };
             let truncated = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            out(Datagram::new(data, from, truncated));
+            // SAFETY: this is a head that the kernel has filled in, and its control, which is in
+            // `batch`, is borrowed until the end of this function.
+            let segment = unsafe { segment_bytes(&head.msg_hdr) }.unwrap_or(len);
+            let mut rest = &batch.bytes[start..start + len];
+            loop {
+                let (data, behind) = rest.split_at(segment.min(rest.len()));
+                rest = behind;
+                // The end of the buffer is what did not fit.
+                let truncated = truncated && rest.is_empty();
+                out(Datagram::new(data.to_vec(), from.clone(), truncated));
+                if rest.is_empty() {
+                    break;
+                }
+            }
         }
         Ok(())
     })
+}
+
+/// The length of the datagrams that the kernel has joined, of which the last may be shorter. None
+/// if it is one datagram.
+///
+/// # Safety
+/// `head` is one that `recvmmsg` has filled in, and its control is still there.
+unsafe fn segment_bytes(head: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has written as many whole messages into the control as the head says, and
+    // the caller has kept them. That of the length has an `int`, which need not be aligned.
+    let bytes = unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(head);
+        loop {
+            let its = message.as_ref()?;
+            if (its.cmsg_level, its.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO) {
+                break libc::CMSG_DATA(message)
+                    .cast::<libc::c_int>()
+                    .read_unaligned();
+            }
+            message = libc::CMSG_NXTHDR(head, message);
+        }
+    };
+    usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }
 
 /// The name of a Unix socket, as it stands behind the family.
