@@ -2,18 +2,19 @@
 //! memory stays where the kernel was told that it is.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
+use arrayvec::ArrayVec;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::epoll::Event;
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram};
+use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram, SEGMENTS_MAX};
 use super::{Addr, Fd, Op, Operation, Piece, Side, State};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
@@ -206,6 +207,62 @@ unsafe fn segment_bytes(head: &libc::msghdr) -> Option<usize> {
         }
     };
     usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+}
+
+/// The control message that asks the kernel to cut a message into datagrams of this length: its
+/// `struct cmsghdr`, and the value.
+#[repr(C)]
+struct Cut {
+    len: usize,
+    level: libc::c_int,
+    kind: libc::c_int,
+    segment_bytes: u16,
+}
+
+/// Sends messages by one call, at most [`SEGMENTS_MAX`], and says how many were sent. A message of
+/// several parts is cut into datagrams of the length of its first part; since Linux 4.18.
+pub(super) fn send_datagrams(
+    fd: Fd,
+    messages: &[&[IoSlice<'_>]],
+    to: Option<&SocketAddrAny>,
+) -> Result<usize, Errno> {
+    let cut = |parts: &&[IoSlice<'_>]| Cut {
+        len: offset_of!(Cut, segment_bytes) + size_of::<u16>(),
+        level: libc::SOL_UDP,
+        kind: libc::UDP_SEGMENT,
+        // What is longer is alone in its message, which has no such control.
+        segment_bytes: parts.first().map_or(0, |part| part.len() as u16),
+    };
+    let cuts: ArrayVec<Cut, SEGMENTS_MAX> = messages.iter().map(cut).collect();
+    let head = |(parts, cut): (&&[IoSlice<'_>], &Cut)| {
+        // SAFETY: a head of all zeros is valid, and has no name, no parts and no control.
+        let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        if let Some(to) = to {
+            head.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            head.msg_hdr.msg_namelen = to.addr_len();
+        }
+        head.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
+        head.msg_hdr.msg_iovlen = parts.len() as _;
+        if parts.len() > 1 {
+            head.msg_hdr.msg_control = ptr::from_ref(cut).cast_mut().cast();
+            head.msg_hdr.msg_controllen = size_of::<Cut>() as _;
+        }
+        head
+    };
+    let mut heads: ArrayVec<_, SEGMENTS_MAX> = messages.iter().zip(&cuts).map(head).collect();
+    // SAFETY: the kernel writes to the heads, as many as there are, how much it has sent. It reads
+    // the names, parts and controls that they point to, of the lengths in them: borrowed here until
+    // the call has returned, an `IoSlice` in the form of an `iovec`, and a `Cut` in that of a
+    // `cmsghdr` with a `u16` behind it.
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.raw(),
+            heads.as_mut_ptr(),
+            heads.len() as libc::c_uint,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        )
+    };
+    usize::try_from(sent).map_err(|_| last_errno())
 }
 
 /// The name of a Unix socket, as it stands behind the family.

@@ -248,6 +248,51 @@ impl DatagramSocket {
         sent.map_err(|error| addr.name_error(error))
     }
 
+    /// Sends a datagram for each payload, at once and in order, to `addr`, or to where the socket
+    /// is connected. Returns how many were sent: those at the front, fewer than given if one was
+    /// refused. Up to 64 are sent by one system call. Over UDP, payloads of equal length in a row,
+    /// and a shorter one behind them, are given to Linux as one message of up to 65,507 bytes,
+    /// which it cuts (`UDP_SEGMENT`, since 4.18): they take a fraction of the time.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// let lengths = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.spawn(Color::from(1), async move {
+    ///         let socket = mely::task::with_cx(|cx| cx.bind("127.0.0.1:0"))?;
+    ///         let file = vec![0; 3_000];
+    ///         let sent = socket.send_many(file.chunks(1_200), Some(&socket.local_addr()))?;
+    ///         let mut lengths = Vec::new();
+    ///         while lengths.len() < sent {
+    ///             lengths.push(socket.recv().await?.data.len());
+    ///         }
+    ///         finish.finish(lengths);
+    ///         Ok::<(), std::io::Error>(())
+    ///     });
+    /// })?;
+    /// assert_eq!(lengths, [1_200, 1_200, 600]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to), if the first payload is refused: none was sent. An error at a
+    /// later one is not told: a call with the payloads that are left meets it again, unless it was
+    /// of a datagram that was sent before, which nothing received.
+    pub fn send_many<'a, B>(
+        &self,
+        payloads: impl IntoIterator<Item = &'a B>,
+        addr: Option<&Addr>,
+    ) -> io::Result<usize>
+    where
+        B: AsRef<[u8]> + ?Sized + 'a,
+    {
+        let payloads = payloads.into_iter().map(AsRef::as_ref);
+        let sent = self.descriptor.send_many(payloads, addr);
+        sent.map_err(|error| match addr {
+            Some(addr) => addr.name_error(error),
+            None => error,
+        })
+    }
+
     /// Sends a datagram with up to 253 descriptors over a Unix socket: to `addr`, or to where the
     /// socket is connected. The receiver gets [duplicates](Datagram::descriptors) of them.
     ///

@@ -1,6 +1,6 @@
 //! Datagrams that the kernel joins on their way, and cuts again.
 
-use crate::common::wire::on;
+use crate::common::wire::{all_backends, on};
 use crate::common::{Bound, LONG, backends, child_passes};
 use mely::net::{Addr, Backend, Datagram, DatagramSocket, Watch};
 use mely::task::{timeout, with_cx};
@@ -9,6 +9,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter_all_threads,
 };
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex};
@@ -48,7 +49,7 @@ fn get(fd: RawFd, level: i32, name: i32) -> std::io::Result<i32> {
     }
 }
 
-/// Whether the kernel joins datagrams; since Linux 5.0.
+/// Whether the kernel joins and cuts datagrams; since Linux 5.0.
 fn kernel_joins() -> bool {
     let probe = UdpSocket::bind("127.0.0.1:0").unwrap();
     let joins = set(probe.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
@@ -299,5 +300,207 @@ fn child_a_kernel_that_joins_none() {
             });
         });
         assert_eq!(got.unwrap(), [0, 1, 2], "{backend:?}");
+    }
+}
+
+/// Payloads of these lengths, each of its own bytes.
+fn payloads(lengths: &[usize]) -> Vec<Vec<u8>> {
+    let payload = |(number, &len): (usize, &usize)| (0..len).map(|i| (i + number) as u8).collect();
+    lengths.iter().enumerate().map(payload).collect()
+}
+
+/// The payloads of [`many_are_sent_in_order`]: more of one length than the kernel cuts, one that is
+/// shorter behind them and then longer ones; empty ones; the longest; two that are too long for one
+/// message.
+fn many() -> Vec<Vec<u8>> {
+    let mut lengths = vec![1_200; 70];
+    lengths.extend([
+        600, 1_200, 0, 0, 5, 5, 0, 5, 4, 4, 6, 65_507, 1, 33_000, 33_000, 1,
+    ]);
+    payloads(&lengths)
+}
+
+#[test]
+fn many_are_sent_in_order() {
+    let _bound = Bound::new("many are sent");
+    for backend in all_backends() {
+        let is_simulated = matches!(&backend, Backend::Sim(_));
+        if let Backend::Sim(net) = &backend {
+            net.set_socket_bytes(1 << 20);
+        }
+        for (host, connects) in hosts().into_iter().flat_map(|it| [(it, false), (it, true)]) {
+            let runtime = on(&backend).build().unwrap();
+            let got = runtime.run_until(move |cx, finish| {
+                let server = cx.bind(host).unwrap();
+                let client = cx.bind(host).unwrap();
+                let (to, from) = (server.local_addr(), client.local_addr());
+                if !is_simulated {
+                    let fd = descriptor_of(&to);
+                    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, 1 << 20).unwrap();
+                }
+                let (all, mut got) = (many(), Vec::new());
+                let count = all.len();
+                on_each(cx, &server, move |_, datagram| {
+                    assert_eq!(datagram.from, from);
+                    got.push(datagram.data);
+                    if got.len() == count {
+                        finish.finish(std::mem::take(&mut got));
+                    }
+                });
+                let sent = if connects {
+                    client.connect(&to).unwrap();
+                    client.send_many(&all, None)
+                } else {
+                    client.send_many(&all, Some(&to))
+                };
+                assert_eq!(sent.unwrap(), count);
+                assert_eq!(client.send_many::<[u8]>([], Some(&to)).unwrap(), 0);
+            });
+            assert!(got.unwrap() == many(), "{backend:?} {host} {connects}");
+        }
+    }
+}
+
+#[test]
+fn those_behind_one_that_is_refused_are_not_sent() {
+    let _bound = Bound::new("one is refused");
+    for backend in all_backends() {
+        let runtime = on(&backend).build().unwrap();
+        let got = runtime.run_until(|cx, finish| {
+            let socket = cx.bind("127.0.0.1:0").unwrap();
+            let to = socket.local_addr();
+            let all = payloads(&[100, 100, 70_000, 100]);
+            assert_eq!(socket.send_many(&all, Some(&to)).unwrap(), 2);
+            let error = socket.send_many(&all[2..], Some(&to)).unwrap_err();
+            assert!(error.to_string().starts_with(&to.to_string()), "{error}");
+            assert_eq!(socket.send_many(&all[3..], Some(&to)).unwrap(), 1);
+            cx.spawn(HERE, async move {
+                let mut got = Vec::new();
+                for _ in 0..3 {
+                    got.push(socket.recv().await.unwrap().data);
+                }
+                finish.finish(got);
+            });
+        });
+        let sent = payloads(&[100, 100, 70_000, 100]);
+        let sent = [0, 1, 3].map(|number| sent[number].clone());
+        assert!(got.unwrap() == sent, "{backend:?}");
+    }
+}
+
+#[test]
+fn a_full_queue_tells_how_many_it_has_taken() {
+    let _bound = Bound::new("a full queue");
+    for backend in all_backends() {
+        let runtime = on(&backend).build().unwrap();
+        let (sent, got) = runtime
+            .run_until(|cx, finish| {
+                let name = |side| Addr::from(format!("@mely-full-{side}-{}", std::process::id()));
+                let server = cx.bind(name("server")).unwrap();
+                let client = cx.bind(name("client")).unwrap();
+                let to = server.local_addr();
+                let all = payloads(&[1_000; 3_000]);
+                let sent = client.send_many(&all, Some(&to)).unwrap();
+                assert!((1..3_000).contains(&sent), "{sent}");
+                let refused = client.send_many(&all[sent..], Some(&to)).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+                cx.spawn(HERE, async move {
+                    let mut got = Vec::new();
+                    for _ in 0..sent {
+                        got.push(server.recv().await.unwrap().data);
+                    }
+                    // There is room again, for this one as the next.
+                    client.send_to(b"next", &to).unwrap();
+                    assert_eq!(server.recv().await.unwrap().data, b"next");
+                    finish.finish((sent, got));
+                });
+            })
+            .unwrap();
+        assert!(got == payloads(&[1_000; 3_000])[..sent], "{backend:?}");
+    }
+}
+
+/// The lengths of the buffers that a socket which joins datagrams receives.
+fn received_lengths(socket: &UdpSocket, bytes: usize) -> Vec<usize> {
+    let (mut buffer, mut lengths) = (vec![0; 1 << 16], Vec::new());
+    while lengths.iter().sum::<usize>() < bytes {
+        lengths.push(socket.recv(&mut buffer).unwrap());
+    }
+    lengths
+}
+
+/// A socket of std's that receives datagrams as they were joined.
+fn joining(host: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(host).unwrap();
+    set(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+#[test]
+fn payloads_of_one_length_are_one_message() {
+    let _bound = Bound::new("one message");
+    if !kernel_joins() {
+        return;
+    }
+    for (backend, host) in backends()
+        .into_iter()
+        .flat_map(|backend| hosts().into_iter().map(move |host| (backend.clone(), host)))
+    {
+        let runtime = on(&backend).build().unwrap();
+        let lengths = runtime.run_until(move |cx, finish| {
+            let socket = cx.bind(host).unwrap();
+            let peer = joining(host);
+            let to = Addr::from(peer.local_addr().unwrap());
+            let cases = [
+                vec![100; 130],
+                vec![100, 100, 50, 100],
+                vec![1_200; 60],
+                vec![40_000, 25_000],
+            ];
+            let lengths = cases.map(|lengths| {
+                let sent = socket.send_many(&payloads(&lengths), Some(&to));
+                assert_eq!(sent.unwrap(), lengths.len());
+                received_lengths(&peer, lengths.iter().sum())
+            });
+            finish.finish(lengths);
+        });
+        let lengths = lengths.unwrap();
+        assert_eq!(lengths[0], [6_400, 6_400, 200], "{backend:?} {host}");
+        assert_eq!(lengths[1], [250, 100]);
+        assert_eq!(lengths[2], [64_800, 7_200]);
+        assert_eq!(lengths[3], [65_000]);
+    }
+}
+
+/// Sockets whose messages the kernel refuses to cut, with the errors of kernels and devices that
+/// cut none: one without checksums, and one whose packets are shorter than its datagrams.
+#[test]
+fn datagrams_that_the_kernel_does_not_cut_are_sent_one_by_one() {
+    let _bound = Bound::new("one by one");
+    let mut cases = vec![("127.0.0.1:0", libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)];
+    if hosts().contains(&"[::1]:0") {
+        cases.push(("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_MTU, 1_280));
+    }
+    for (host, level, name, value) in cases {
+        let runtime = on(&backends()[0]).build().unwrap();
+        let lengths = runtime.run_until(move |cx, finish| {
+            let socket = UdpSocket::bind(host).unwrap();
+            set(socket.as_raw_fd(), level, name, value).unwrap();
+            let socket = cx.bind(socket).unwrap();
+            let peer = match kernel_joins() {
+                true => joining(host),
+                false => UdpSocket::bind(host).unwrap(),
+            };
+            let to = Addr::from(peer.local_addr().unwrap());
+            let lengths = [(); 2].map(|()| {
+                let all = payloads(&[2_000, 2_000, 2_000, 1_500]);
+                assert_eq!(socket.send_many(&all, Some(&to)).unwrap(), 4);
+                received_lengths(&peer, 7_500)
+            });
+            finish.finish(lengths);
+        });
+        let expected = [2_000, 2_000, 2_000, 1_500];
+        assert_eq!(lengths.unwrap(), [expected, expected], "{host}");
     }
 }
