@@ -4,13 +4,15 @@
 //! received by the event that is called with it, so that what nobody takes up waits in the kernel,
 //! within the limit of the socket, and not with the process.
 
-use super::kernel::receive_datagrams;
+use super::kernel::{receive_datagrams, send_datagrams, set_udp_gro};
 use super::{Addr, Fd, Owner, socket};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, sendmsg_addr,
-    sockopt,
+    SendAncillaryMessage, SendFlags, SocketAddrAny, SocketFlags, SocketType, recvmsg, sendmsg,
+    sendmsg_addr, sockopt,
 };
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -38,8 +40,15 @@ pub const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// As many descriptors are sent with a datagram at most: the kernel's limit.
 pub(super) const DESCRIPTORS_MAX: usize = 253;
 
-/// How many are received by one call at most.
+/// How many buffers are received by one call at most.
 pub(super) const BATCH: usize = 16;
+
+/// How many datagrams are sent by one call at most, and cut from one message: Linux's limit there,
+/// before 6.9.
+pub(super) const SEGMENTS_MAX: usize = 64;
+
+/// The most bytes of a message that is cut into datagrams: those of a datagram of UDP over IPv4.
+const MESSAGE_BYTES_MAX: usize = 65_507;
 
 impl Datagram {
     pub(super) fn new(data: Vec<u8>, from: Addr, truncated: bool) -> Datagram {
@@ -56,13 +65,18 @@ impl Datagram {
 pub(super) fn bind(addr: &Addr, mode: Option<u32>) -> io::Result<Fd> {
     addr.to_any()?;
     let socket = socket::socket(addr, SocketType::DGRAM, SocketFlags::NONBLOCK)?;
+    if !addr.is_unix() {
+        // Refused by kernels before 5.0, where each datagram comes by itself.
+        let _ = set_udp_gro(&socket);
+    }
     if *addr != Addr::Unnamed {
         socket::bind_to(&socket, addr, mode, SocketType::DGRAM)?;
     }
     Ok(socket::keep(socket))
 }
 
-/// One that was made elsewhere.
+/// One that was made elsewhere. Its options stay as they are: the part of the program that made it
+/// may receive from it as well, and would see joined datagrams.
 pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
     if sockopt::socket_type(&socket).ok() != Some(SocketType::DGRAM) {
         let text = "not a datagram socket";
@@ -77,13 +91,20 @@ pub(crate) struct Descriptor {
     fd: Fd,
     owner: Owner,
     is_unix: bool,
+    /// As far as is known, the kernel cuts messages of this socket into datagrams.
+    cuts: AtomicBool,
 }
 
 impl Descriptor {
     /// Of a socket.
     pub(crate) fn new(fd: Fd, owner: Owner) -> Descriptor {
         let is_unix = owner.local_addr(fd).is_ok_and(|addr| addr.is_unix());
-        Descriptor { fd, owner, is_unix }
+        Descriptor {
+            fd,
+            owner,
+            is_unix,
+            cuts: AtomicBool::new(!is_unix),
+        }
     }
 
     pub(crate) fn fd(&self) -> Fd {
@@ -108,6 +129,7 @@ impl Descriptor {
             fd,
             owner: self.owner.clone(),
             is_unix: self.is_unix,
+            cuts: AtomicBool::new(!self.is_unix),
         })
     }
 
@@ -133,6 +155,61 @@ impl Descriptor {
             (Owner::Sim(net), to) => return net.send_datagram(self.fd, bytes, to),
         };
         Ok(sent.map(drop)?)
+    }
+
+    /// Sends datagrams at once and in order, up to the first that is refused, and returns how many
+    /// were sent; the error if none was.
+    pub(crate) fn send_many<'a>(
+        &self,
+        mut payloads: impl Iterator<Item = &'a [u8]>,
+        to: Option<&Addr>,
+    ) -> io::Result<usize> {
+        let name = to.map(Addr::to_any).transpose()?;
+        let mut sent = 0;
+        loop {
+            let parts = payloads.by_ref().take(SEGMENTS_MAX).map(IoSlice::new);
+            let parts: ArrayVec<_, SEGMENTS_MAX> = parts.collect();
+            let mut left = &parts[..];
+            if left.is_empty() {
+                return Ok(sent);
+            }
+            while let Some(first) = left.first() {
+                let some = match &self.owner {
+                    Owner::Kernel => self.send_some(left, name.as_ref()).map_err(io::Error::from),
+                    Owner::Sim(net) => net.send_datagram(self.fd, first, to).map(|()| 1),
+                };
+                match some {
+                    Ok(some) => {
+                        sent += some;
+                        left = &left[some..];
+                    }
+                    Err(error) if sent == 0 => return Err(error),
+                    Err(_) => return Ok(sent),
+                }
+            }
+        }
+    }
+
+    /// Sends some of the payloads, those at the front, by one call if it can.
+    fn send_some(&self, left: &[IoSlice<'_>], to: Option<&SocketAddrAny>) -> Result<usize, Errno> {
+        if self.cuts.load(Ordering::Relaxed) {
+            match send_messages(self.fd, left, to, message_len) {
+                // One of several payloads was refused as a whole: each by itself may be taken.
+                Err(errno @ (Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::NOBUFS))
+                    if message_len(left) > 1 =>
+                {
+                    let sent = send_messages(self.fd, left, to, |_| 1)?;
+                    // Longer than a packet of the path, or than the socket's buffer: MSGSIZE and
+                    // NOBUFS. Else the kernel or the device cuts nothing. Older kernels say that
+                    // of what is longer than a packet, too.
+                    let is_about_these = matches!(errno, Errno::MSGSIZE | Errno::NOBUFS);
+                    self.cuts.fetch_and(is_about_these, Ordering::Relaxed);
+                    return Ok(sent);
+                }
+                sent => return sent,
+            }
+        }
+        send_messages(self.fd, left, to, |_| 1)
     }
 
     /// Sends descriptors with a datagram.
@@ -168,11 +245,11 @@ impl Descriptor {
         Ok(sent.map(drop)?)
     }
 
-    /// Gives `out` what is there: at most `most` datagrams, and not all if there are many.
-    pub(crate) fn receive(&self, most: usize, out: &mut impl FnMut(Datagram)) -> io::Result<()> {
+    /// Gives `out` datagrams that are there, and not all if there are many: one of a Unix socket.
+    pub(crate) fn receive(&self, out: &mut impl FnMut(Datagram)) -> io::Result<()> {
         let received = match &self.owner {
             Owner::Kernel if self.is_unix => receive_one(self.fd).map(out),
-            Owner::Kernel => receive_datagrams(self.fd, most.min(BATCH), out),
+            Owner::Kernel => receive_datagrams(self.fd, out),
             Owner::Sim(net) => net.receive_datagram(self.fd).map(out),
         };
         match received {
@@ -180,6 +257,41 @@ impl Descriptor {
             received => Ok(received?),
         }
     }
+}
+
+/// Sends payloads by one call, so many of them as one message as `message_len` says of those that
+/// are left, and returns how many payloads were sent.
+fn send_messages(
+    fd: Fd,
+    mut left: &[IoSlice<'_>],
+    to: Option<&SocketAddrAny>,
+    message_len: impl Fn(&[IoSlice<'_>]) -> usize,
+) -> Result<usize, Errno> {
+    let mut messages = ArrayVec::<_, SEGMENTS_MAX>::new();
+    while !left.is_empty() {
+        let (message, behind) = left.split_at(message_len(left));
+        messages.push(message);
+        left = behind;
+    }
+    let sent = send_datagrams(fd, &messages, to)?;
+    Ok(messages[..sent].iter().map(|message| message.len()).sum())
+}
+
+/// How many of the payloads at the front the kernel can cut from one message: those of one length,
+/// and one that is shorter behind them.
+fn message_len(payloads: &[IoSlice<'_>]) -> usize {
+    let bytes = payloads[0].len();
+    let (mut len, mut room) = (1, MESSAGE_BYTES_MAX.saturating_sub(bytes));
+    for payload in &payloads[1..] {
+        let is_cut = payloads[len - 1].len() == bytes;
+        // An empty one would be none.
+        if !is_cut || !(1..=bytes.min(room)).contains(&payload.len()) {
+            break;
+        }
+        len += 1;
+        room -= payload.len();
+    }
+    len
 }
 
 /// For descriptors, and for credentials, which a socket that was made elsewhere may ask for.
@@ -221,3 +333,30 @@ impl Drop for Descriptor {
 }
 
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_payloads_of_one_length_and_a_shorter_one() {
+        let message = |lengths: &[usize]| {
+            let bytes = vec![0; 70_000];
+            let payloads: Vec<_> = lengths.iter().map(|&n| IoSlice::new(&bytes[..n])).collect();
+            message_len(&payloads)
+        };
+        assert_eq!(message(&[5]), 1);
+        assert_eq!(message(&[5, 5, 5]), 3);
+        assert_eq!(message(&[5, 5, 4, 5]), 3);
+        assert_eq!(message(&[5, 5, 4, 4]), 3);
+        assert_eq!(message(&[5, 6]), 1);
+        assert_eq!(message(&[5, 5, 0, 5]), 2);
+        assert_eq!(message(&[0, 0]), 1);
+        assert_eq!(message(&[70_000, 5]), 1);
+        assert_eq!(message(&[65_507, 1]), 1);
+        assert_eq!(message(&[65_506, 1, 1]), 2);
+        assert_eq!(message(&[32_753, 32_753, 1]), 3);
+        assert_eq!(message(&[32_754, 32_754]), 1);
+        assert_eq!(message(&[32_754, 32_753]), 2);
+    }
+}

@@ -2,18 +2,19 @@
 //! memory stays where the kernel was told that it is.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
+use arrayvec::ArrayVec;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::epoll::Event;
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram};
+use super::datagram::{BATCH, DATAGRAM_BYTES_MAX, Datagram, SEGMENTS_MAX};
 use super::{Addr, Fd, Op, Operation, Piece, Side, State};
 
 /// Let the kernel go on by itself after a short send, and no SIGPIPE.
@@ -72,10 +73,35 @@ pub(super) fn epoll_pwait2(
     Ok(())
 }
 
+/// Has the kernel join datagrams of one source and one length that arrive in a row: they are
+/// received as one buffer, with that length. Since Linux 5.0.
+pub(super) fn set_udp_gro(socket: impl AsFd) -> Result<(), Errno> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads an `int`, of as many bytes as it is told.
+    let told = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match told {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// The control messages of a datagram, in words. The length of joined datagrams comes behind time
+/// stamps and marks, which a socket that was made elsewhere may ask for: 200 bytes of them.
+const CONTROL_WORDS: usize = 32;
+
 /// What one call receives datagrams into.
 struct Batch {
     bytes: Box<[u8]>,
     names: [libc::sockaddr_storage; BATCH],
+    controls: [[u64; CONTROL_WORDS]; BATCH],
 }
 
 crate::sync::thread_local! {
@@ -84,19 +110,17 @@ crate::sync::thread_local! {
     static RECEIVED: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
-/// Receives datagrams that are there, at most `most`, and copies them to `out`.
-pub(super) fn receive_datagrams(
-    fd: Fd,
-    most: usize,
-    out: &mut impl FnMut(Datagram),
-) -> Result<(), Errno> {
+/// Receives datagrams that are there, and copies them to `out`: those of [`BATCH`] buffers at most,
+/// each of which holds one, or several that the kernel has joined.
+pub(super) fn receive_datagrams(fd: Fd, out: &mut impl FnMut(Datagram)) -> Result<(), Errno> {
     RECEIVED.with_borrow_mut(|batch| {
-        let Batch { bytes, names } = batch.get_or_insert_with(|| Batch {
+        let batch = batch.get_or_insert_with(|| Batch {
             bytes: vec![0; BATCH * DATAGRAM_BYTES_MAX].into_boxed_slice(),
             // SAFETY: a name of all zeros is one of no family.
             names: unsafe { std::mem::zeroed() },
+            controls: [[0; CONTROL_WORDS]; BATCH],
         });
-        let mut pieces = bytes.chunks_exact_mut(DATAGRAM_BYTES_MAX);
+        let mut pieces = batch.bytes.chunks_exact_mut(DATAGRAM_BYTES_MAX);
         let mut parts: [libc::iovec; BATCH] = std::array::from_fn(|_| {
             let piece = pieces.next().unwrap_or_default();
             libc::iovec {
@@ -107,20 +131,22 @@ pub(super) fn receive_datagrams(
         let mut heads: [libc::mmsghdr; BATCH] = std::array::from_fn(|i| {
             // SAFETY: a head of all zeros is valid, and has no name and no parts.
             let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            head.msg_hdr.msg_name = ptr::from_mut(&mut names[i]).cast();
+            head.msg_hdr.msg_name = ptr::from_mut(&mut batch.names[i]).cast();
             head.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             head.msg_hdr.msg_iov = ptr::from_mut(&mut parts[i]);
             head.msg_hdr.msg_iovlen = 1;
+            head.msg_hdr.msg_control = ptr::from_mut(&mut batch.controls[i]).cast();
+            head.msg_hdr.msg_controllen = size_of::<[u64; CONTROL_WORDS]>() as _;
             head
         });
-        // SAFETY: the kernel writes to the heads, at most as many as there are, and to the names and
-        // pieces that they point to, no more than the lengths in them. All of it is borrowed here
-        // until the call has returned, each piece and name by one head.
+        // SAFETY: the kernel writes to the heads, at most as many as there are, and to the names,
+        // controls and pieces that they point to, no more than the lengths in them. All of it is
+        // borrowed here until the call has returned, each piece, control and name by one head.
         let told = unsafe {
             libc::recvmmsg(
                 fd.raw(),
                 heads.as_mut_ptr(),
-                most.min(BATCH) as libc::c_uint,
+                BATCH as libc::c_uint,
                 libc::MSG_DONTWAIT,
                 ptr::null_mut(),
             )
@@ -129,22 +155,114 @@ pub(super) fn receive_datagrams(
         for (i, head) in heads[..told].iter().enumerate() {
             let len = (head.msg_len as usize).min(DATAGRAM_BYTES_MAX);
             let start = i * DATAGRAM_BYTES_MAX;
-            let data = bytes[start..start + len].to_vec();
             let from = match head.msg_hdr.msg_namelen {
                 // A Unix socket that is not bound.
                 0..2 => Addr::Unnamed,
                 len => {
                     // SAFETY: the kernel has written a name of this length, which is the storage's
                     // size at most.
-                    let from = unsafe { SocketAddrAny::read(ptr::from_ref(&names[i]).cast(), len) };
+                    let from =
+                        unsafe { SocketAddrAny::read(ptr::from_ref(&batch.names[i]).cast(), len) };
                     Addr::from_any(from).unwrap_or(Addr::Unnamed)
                 }
             };
             let truncated = head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            out(Datagram::new(data, from, truncated));
+            // SAFETY: this is a head that the kernel has filled in, and its control, which is in
+            // `batch`, is borrowed until the end of this function.
+            let segment = unsafe { segment_bytes(&head.msg_hdr) }.unwrap_or(len);
+            let mut rest = &batch.bytes[start..start + len];
+            loop {
+                let (data, behind) = rest.split_at(segment.min(rest.len()));
+                rest = behind;
+                // The end of the buffer is what did not fit.
+                let truncated = truncated && rest.is_empty();
+                out(Datagram::new(data.to_vec(), from.clone(), truncated));
+                if rest.is_empty() {
+                    break;
+                }
+            }
         }
         Ok(())
     })
+}
+
+/// The length of the datagrams that the kernel has joined, of which the last may be shorter. None
+/// if it is one datagram.
+///
+/// # Safety
+/// `head` is one that `recvmmsg` has filled in, and its control is still there.
+unsafe fn segment_bytes(head: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has written as many whole messages into the control as the head says, and
+    // the caller has kept them. That of the length has an `int`, which need not be aligned.
+    let bytes = unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(head);
+        loop {
+            let its = message.as_ref()?;
+            if (its.cmsg_level, its.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO) {
+                break libc::CMSG_DATA(message)
+                    .cast::<libc::c_int>()
+                    .read_unaligned();
+            }
+            message = libc::CMSG_NXTHDR(head, message);
+        }
+    };
+    usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+}
+
+/// The control message that asks the kernel to cut a message into datagrams of this length: its
+/// `struct cmsghdr`, and the value.
+#[repr(C)]
+struct Cut {
+    len: usize,
+    level: libc::c_int,
+    kind: libc::c_int,
+    segment_bytes: u16,
+}
+
+/// Sends messages by one call, at most [`SEGMENTS_MAX`], and says how many were sent. A message of
+/// several parts is cut into datagrams of the length of its first part; since Linux 4.18.
+pub(super) fn send_datagrams(
+    fd: Fd,
+    messages: &[&[IoSlice<'_>]],
+    to: Option<&SocketAddrAny>,
+) -> Result<usize, Errno> {
+    let cut = |parts: &&[IoSlice<'_>]| Cut {
+        len: offset_of!(Cut, segment_bytes) + size_of::<u16>(),
+        level: libc::SOL_UDP,
+        kind: libc::UDP_SEGMENT,
+        // What is longer is alone in its message, which has no such control.
+        segment_bytes: parts.first().map_or(0, |part| part.len() as u16),
+    };
+    let cuts: ArrayVec<Cut, SEGMENTS_MAX> = messages.iter().map(cut).collect();
+    let head = |(parts, cut): (&&[IoSlice<'_>], &Cut)| {
+        // SAFETY: a head of all zeros is valid, and has no name, no parts and no control.
+        let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        if let Some(to) = to {
+            head.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            head.msg_hdr.msg_namelen = to.addr_len();
+        }
+        head.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
+        head.msg_hdr.msg_iovlen = parts.len() as _;
+        if parts.len() > 1 {
+            head.msg_hdr.msg_control = ptr::from_ref(cut).cast_mut().cast();
+            head.msg_hdr.msg_controllen = size_of::<Cut>() as _;
+        }
+        head
+    };
+    let mut heads: ArrayVec<_, SEGMENTS_MAX> = messages.iter().zip(&cuts).map(head).collect();
+    // SAFETY: the kernel writes to the heads, as many as there are, how much it has sent. It reads
+    // the names, parts and controls that they point to, of the lengths in them: borrowed here until
+    // the call has returned, an `IoSlice` in the form of an `iovec`, and a `Cut` in that of a
+    // `cmsghdr` with a `u16` behind it.
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.raw(),
+            heads.as_mut_ptr(),
+            heads.len() as libc::c_uint,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        )
+    };
+    usize::try_from(sent).map_err(|_| last_errno())
 }
 
 /// The name of a Unix socket, as it stands behind the family.

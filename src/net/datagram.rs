@@ -3,58 +3,118 @@
 //! A socket is no connection: it has no color and no session, and what is sent and received keeps
 //! its boundaries. Receiving is a watch ([`super::watch`]) of a duplicate of its descriptor, so any
 //! number of watches and tasks may receive from one socket, and each datagram goes to one of them.
-//! Its event receives as many as one call brings, gives the callback one of them, and is posted
-//! again for the next: so a hold that the callback takes holds back the next one, and other events
-//! of the color are not kept waiting for a burst.
+//! One call receives as many as it brings into the socket's inbox. The event of a watch gives the
+//! callback one of them, and is posted again for the next: so a hold that the callback takes holds
+//! back the next one, and other events of the color are not kept waiting for a burst.
 
 use super::driver::control;
-use super::watch::{AtEnd, Next, On, Source, Watch};
+use super::watch::{AtEnd, Next, On, Source, Watch, Watching};
 use crate::Cx;
 use crate::ask::Asked;
 use crate::callback::Callback;
-use crate::io::{Addr, Datagram, Descriptor, Endpoint, Side};
-use crate::sync::Arc;
+use crate::io::{Addr, Datagram, Descriptor, Endpoint, Fd, Side};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Arc, Mutex};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Weak;
 
 /// A datagram socket: of UDP, or a Unix one; from [`Cx::bind`]. Clones are the same socket, which
 /// is closed with the last of them and the last watch.
 #[derive(Clone)]
 pub struct DatagramSocket {
     descriptor: Arc<Descriptor>,
+    inbox: Arc<Inbox>,
     local_addr: Addr,
     /// Calls of `recv`.
     received: Arc<AtomicU32>,
 }
 
-/// Receives for a callback.
-struct Receives<F> {
-    descriptor: Descriptor,
-    /// Received, and not told yet.
+/// Datagrams that were taken from the kernel by one call and are not told yet, of all watches and
+/// tasks of a socket.
+///
+/// Invariant: while it holds one, each watch of the socket has an event queued or running that
+/// looks here, or it is over. The kernel tells no watch of them any more:
+/// [`receive`](Inbox::receive) posts that event to the watches that were there before,
+/// [`wait`](Inbox::wait) to a later one, each after a look under the lock. An event that leaves one
+/// is posted again ([`Next::Again`]).
+#[derive(Default)]
+struct Inbox(Mutex<Untold>);
+
+#[derive(Default)]
+struct Untold {
     came: VecDeque<io::Result<Datagram>>,
-    callback: F,
+    /// The watches of the socket, by the duplicate that each has of its descriptor. Those that are
+    /// gone are taken out when another one begins.
+    watches: Vec<(Fd, Weak<Watching>)>,
 }
 
-impl<F> Receives<F> {
-    fn receive(&mut self) {
-        if self.came.is_empty() {
-            let came = &mut self.came;
-            let received = self
-                .descriptor
-                .receive(usize::MAX, &mut |it| came.push_back(Ok(it)));
-            // Of one that was sent before, as a rule: nobody is at its address.
-            self.came.extend(received.err().map(Err));
+impl Inbox {
+    /// Takes the next datagram, if there is one.
+    fn take(&self, descriptor: &Descriptor) -> Option<io::Result<Datagram>> {
+        self.receive(descriptor, VecDeque::pop_front)
+    }
+
+    /// Whether there is one.
+    fn has_more(&self, descriptor: &Descriptor) -> bool {
+        self.receive(descriptor, |came| !came.is_empty())
+    }
+
+    /// Receives if nothing is there, gives `f` what is, and has other watches than the one of
+    /// `descriptor` look for what `f` has left.
+    fn receive<T>(
+        &self,
+        descriptor: &Descriptor,
+        f: impl FnOnce(&mut VecDeque<io::Result<Datagram>>) -> T,
+    ) -> T {
+        let mut its = self.0.lock().unwrap();
+        let Untold { came, watches } = &mut *its;
+        let receives = came.is_empty();
+        if receives {
+            let received = descriptor.receive(&mut |it| came.push_back(Ok(it)));
+            // Of one that was sent before, as a rule: no socket is at its address.
+            came.extend(received.err().map(Err));
+        }
+        let given = f(came);
+        let mut others = SmallVec::<[Arc<Watching>; 1]>::new();
+        if receives && !came.is_empty() {
+            let watches = watches.iter().filter(|(fd, _)| *fd != descriptor.fd());
+            others.extend(watches.filter_map(|(_, watching)| watching.upgrade()));
+        }
+        drop(its);
+        for other in others {
+            other.again();
+        }
+        given
+    }
+
+    /// A watch has begun to wait.
+    fn wait(&self, fd: Fd, watch: &Watch) {
+        let mut its = self.0.lock().unwrap();
+        its.watches
+            .retain(|(_, watching)| watching.strong_count() > 0);
+        its.watches.push((fd, watch.watching()));
+        let has_more = !its.came.is_empty();
+        drop(its);
+        if has_more && let Some(watching) = watch.watching().upgrade() {
+            watching.again();
         }
     }
 }
 
+/// Receives for a callback.
+struct Receives<F> {
+    descriptor: Descriptor,
+    inbox: Arc<Inbox>,
+    callback: F,
+}
+
 impl<F: FnMut(&mut Cx, io::Result<Datagram>) + Send> Source for Receives<F> {
     fn tell(&mut self, over: &AtomicBool, cx: &mut Cx) -> Next {
-        self.receive();
-        let Some(came) = self.came.pop_front() else {
+        let Some(came) = self.inbox.take(&self.descriptor) else {
             return Next::Waits;
         };
         (self.callback)(cx, came);
@@ -66,10 +126,9 @@ impl<F: FnMut(&mut Cx, io::Result<Datagram>) + Send> Source for Receives<F> {
             return Next::Again;
         }
         // What comes behind this is told by an edge.
-        self.receive();
-        match self.came.is_empty() {
-            true => Next::Waits,
-            false => Next::Again,
+        match self.inbox.has_more(&self.descriptor) {
+            true => Next::Again,
+            false => Next::Waits,
         }
     }
 
@@ -108,7 +167,10 @@ impl Cx {
     /// Binds a datagram socket: of UDP to an IP address, a Unix one to a path or an abstract name,
     /// or to [`Addr::Unnamed`], to which nobody can send. Port 0 takes a free port. For options,
     /// multicast groups among them, make the socket elsewhere (std, `socket2`) and pass it instead
-    /// of an address.
+    /// of an address; its options stay as they are.
+    ///
+    /// Linux joins datagrams of one source and length on their way to a UDP socket that is bound
+    /// here (`UDP_GRO`, since 5.0), which saves time. They are received one by one all the same.
     ///
     /// # Errors
     /// If the address cannot be bound, with its text; `InvalidInput` for a host name, and for a
@@ -142,6 +204,7 @@ impl Cx {
         let local_addr = descriptor.local_addr()?;
         Ok(DatagramSocket {
             descriptor: Arc::new(descriptor),
+            inbox: Arc::default(),
             local_addr,
             received: Arc::default(),
         })
@@ -185,6 +248,51 @@ impl DatagramSocket {
         sent.map_err(|error| addr.name_error(error))
     }
 
+    /// Sends a datagram for each payload, at once and in order, to `addr`, or to where the socket
+    /// is connected. Returns how many were sent: those at the front, fewer than given if one was
+    /// refused. Up to 64 are sent by one system call. Over UDP, payloads of equal length in a row,
+    /// and a shorter one behind them, are given to Linux as one message of up to 65,507 bytes,
+    /// which it cuts (`UDP_SEGMENT`, since 4.18): they take a fraction of the time.
+    ///
+    /// ```
+    /// use mely::{Color, Runtime};
+    /// let lengths = Runtime::builder().build()?.run_until(|cx, finish| {
+    ///     cx.spawn(Color::from(1), async move {
+    ///         let socket = mely::task::with_cx(|cx| cx.bind("127.0.0.1:0"))?;
+    ///         let file = vec![0; 3_000];
+    ///         let sent = socket.send_many(file.chunks(1_200), Some(&socket.local_addr()))?;
+    ///         let mut lengths = Vec::new();
+    ///         while lengths.len() < sent {
+    ///             lengths.push(socket.recv().await?.data.len());
+    ///         }
+    ///         finish.finish(lengths);
+    ///         Ok::<(), std::io::Error>(())
+    ///     });
+    /// })?;
+    /// assert_eq!(lengths, [1_200, 1_200, 600]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to), if the first payload is refused: none was sent. An error at a
+    /// later one is not told: a call with the payloads that are left meets it again, unless it was
+    /// of a datagram that was sent before, which nothing received.
+    pub fn send_many<'a, B>(
+        &self,
+        payloads: impl IntoIterator<Item = &'a B>,
+        addr: Option<&Addr>,
+    ) -> io::Result<usize>
+    where
+        B: AsRef<[u8]> + ?Sized + 'a,
+    {
+        let payloads = payloads.into_iter().map(AsRef::as_ref);
+        let sent = self.descriptor.send_many(payloads, addr);
+        sent.map_err(|error| match addr {
+            Some(addr) => addr.name_error(error),
+            None => error,
+        })
+    }
+
     /// Sends a datagram with up to 253 descriptors over a Unix socket: to `addr`, or to where the
     /// socket is connected. The receiver gets [duplicates](Datagram::descriptors) of them.
     ///
@@ -202,9 +310,10 @@ impl DatagramSocket {
 
     /// Calls back in the callback's color with each datagram, in the order of arrival, until the
     /// runtime is asked to stop or the watch is canceled. Each is an event of its own; what the
-    /// color does not take up waits in the kernel, which drops what is beyond the socket's buffer;
-    /// of UDP, up to 16 are taken from it at once, and lost if the watch ends. An error, such as a
-    /// refusal by the address of an earlier `send`, does not end it.
+    /// color does not take up waits in the kernel, which drops what is beyond the socket's buffer.
+    /// Of UDP, up to 1 MiB is taken from it at once: 16 datagrams, or 16 buffers of joined ones. If
+    /// the watch ends, another one or a task receives those that it was not told of. An error, such
+    /// as a refusal by the address of an earlier `send`, does not end it.
     ///
     /// To have datagrams handled in a color of their source, receive in a
     /// [unique color](Cx::unique_color), and post each to `Color::of(&datagram.from)`, by
@@ -219,12 +328,15 @@ impl DatagramSocket {
         let descriptor = self.descriptor.duplicate()?;
         let on = On::descriptor(&descriptor);
         let Callback { handler, color, f } = callback;
+        let fd = descriptor.fd();
         let source = Receives {
             descriptor,
-            came: VecDeque::new(),
+            inbox: Arc::clone(&self.inbox),
             callback: f,
         };
-        cx.watch(source, on, Side::Reader, handler, color, AtEnd::Keeps)
+        let watch = cx.watch(source, on, Side::Reader, handler, color, AtEnd::Keeps)?;
+        self.inbox.wait(fd, &watch);
+        Ok(watch)
     }
 
     /// Whether a task that receives is to let others run: one call in sixteen.
@@ -234,21 +346,22 @@ impl DatagramSocket {
 
     /// What is there, without waiting.
     pub(crate) fn try_recv(&self) -> io::Result<Option<Datagram>> {
-        let mut came = None;
-        self.descriptor.receive(1, &mut |it| came = Some(it))?;
-        Ok(came)
+        self.inbox.take(&self.descriptor).transpose()
     }
 
     /// Waits once until something may have come.
     pub(crate) fn arrives(&self, cx: &mut Cx, asked: Asked<io::Result<()>>) -> io::Result<Watch> {
         let descriptor = self.descriptor.duplicate()?;
         let on = On::descriptor(&descriptor);
+        let fd = descriptor.fd();
         let source = Arrives {
             _descriptor: descriptor,
             asked: Some(asked),
         };
         let color = control(cx.core_id());
-        cx.watch(source, on, Side::Reader, None, color, AtEnd::Keeps)
+        let watch = cx.watch(source, on, Side::Reader, None, color, AtEnd::Keeps)?;
+        self.inbox.wait(fd, &watch);
+        Ok(watch)
     }
 }
 

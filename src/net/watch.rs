@@ -319,7 +319,7 @@ impl Watching {
     }
 
     /// Behind what waits in the color by now.
-    fn again(self: &Arc<Self>) {
+    pub(super) fn again(self: &Arc<Self>) {
         fence(Ordering::SeqCst);
         if !self.over.load(Ordering::Acquire) && !self.queued.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
@@ -398,6 +398,10 @@ pub struct Watch {
 }
 
 impl Watch {
+    pub(super) fn watching(&self) -> Weak<Watching> {
+        Weak::clone(&self.watching)
+    }
+
     /// Ends the watch. In the callback's own color it is not called any more; from elsewhere it may
     /// be running right now. It is dropped in its color.
     pub fn cancel(self) {

@@ -8,6 +8,7 @@ mod aio;
 mod datagrams;
 mod framing;
 mod hyper;
+mod joined;
 mod late;
 mod names;
 mod pipe;
