@@ -15,6 +15,7 @@ use mely::tls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use mely::tls::{self, Connector};
 use mely::{Color, Runtime};
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long a connection and its handshake may take.
@@ -71,7 +72,7 @@ async fn fetch(uri: Uri, connector: Connector) -> Result<(), Failed> {
     Ok(driven.await??)
 }
 
-fn main() -> Result<(), Failed> {
+fn run() -> Result<(), Failed> {
     let mut args = std::env::args().skip(1);
     let uri = args.next().ok_or("usage: fetch ADDRESS [AUTHORITY.pem]")?;
     let (uri, connector) = (uri.parse()?, connector(args.next())?);
@@ -80,4 +81,14 @@ fn main() -> Result<(), Failed> {
             finish.finish(fetch(uri, connector).await);
         });
     })?
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -527,11 +527,10 @@ mod tests {
     #[test]
     fn what_is_wrong_behind_the_handshake_is_no_fault_of_it() {
         let [mut server, mut client] = ends();
-        let mut sent = [Vec::new(), Vec::new()];
-        client.shake_hands(&[], &mut sent[1]).unwrap();
-        server.shake_hands(&sent[1], &mut sent[0]).unwrap();
-        let mut last = Vec::new();
-        assert!(client.shake_hands(&sent[0], &mut last).unwrap());
+        let (mut first, mut second, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        client.shake_hands(&[], &mut first).unwrap();
+        server.shake_hands(&first, &mut second).unwrap();
+        assert!(client.shake_hands(&second, &mut last).unwrap());
         last.extend(client.seal(b"text").unwrap());
         last.extend_from_slice(b"nothing of TLS");
         assert!(server.shake_hands(&last, &mut Vec::new()).unwrap());

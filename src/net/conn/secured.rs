@@ -313,16 +313,13 @@ impl Conn {
         let doubt = Doubt(self);
         let received = {
             let mut colored = self.in_color(cx);
-            if colored.phase != Phase::Open || colored.ended {
-                return;
-            }
+            let is_open = colored.phase == Phase::Open && !colored.ended;
             let is_served = colored.on_data.is_some() && !is_of_handshake;
-            let Some(secured) = &mut colored.secured else {
-                return;
-            };
-            secured.receive(result, is_served)
+            let secured = colored.secured.as_mut().filter(|_| is_open);
+            secured.map(|secured| secured.receive(result, is_served))
         };
         std::mem::forget(doubt);
+        let Some(received) = received else { return };
         self.stir(cx);
         match received {
             Received::Kept { .. } if self.is_served(cx) => {
