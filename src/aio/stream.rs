@@ -294,22 +294,18 @@ impl AsyncStream {
                 return Ok(Poll::Pending);
             }
             let space = QUEUED_BYTES_MAX.saturating_sub(self.stream.queued_bytes(cx)?);
-            let bytes = joined(bufs, space);
-            let len = bytes.len();
-            if len > 0 {
-                match self.stream.write_now(cx, bytes) {
-                    Ok(_) => {
+            if space > 0 {
+                match self.stream.write_lent(cx, bufs, space) {
+                    Ok(len) => {
                         self.state.borrow(cx)?.wrote(len);
                         return Ok(Poll::Ready(Ok(len)));
                     }
-                    Err(refused) => match refused.reason {
-                        Reason::Closed => {
-                            return Ok(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
-                        }
-                        // Then something is queued, and will have left.
-                        Reason::NoRoom => {}
-                        reason => return Err(reason),
-                    },
+                    Err(Reason::Closed) => {
+                        return Ok(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
+                    }
+                    // Then something is queued, and will have left.
+                    Err(Reason::NoRoom) => {}
+                    Err(reason) => return Err(reason),
                 }
             }
             self.wait_to_write(cx, context.waker())
@@ -377,17 +373,6 @@ fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }
-}
-
-/// The first bytes of some buffers, at most this many.
-fn joined(bufs: &[IoSlice<'_>], bytes_max: usize) -> Vec<u8> {
-    let all: usize = bufs.iter().map(|buf| buf.len()).sum();
-    let mut bytes = Vec::with_capacity(all.min(bytes_max));
-    for buf in bufs {
-        let space = bytes_max - bytes.len();
-        bytes.extend_from_slice(&buf[..buf.len().min(space)]);
-    }
-    bytes
 }
 
 impl AsyncRead for AsyncStream {

@@ -13,7 +13,7 @@ use crate::io::{Addr, Bufs, Credentials, Fd, How, Owner, PARTS_MAX, RecvBuf, Sen
 use crate::net::registry::Registry;
 use crate::{Callback, Color, Cx, Handler, Reason, Rejected};
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::panicking;
@@ -497,6 +497,27 @@ impl Stream {
         }
     }
 
+    /// Sends the first bytes of these buffers at once, `bytes_max` at most, and returns how many.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub(crate) fn write_lent(
+        &self,
+        cx: &mut Cx,
+        bufs: &[IoSlice<'_>],
+        bytes_max: usize,
+    ) -> Result<usize, Reason> {
+        self.conn.colored.check(cx)?;
+        self.conn.send_gathered(cx);
+        let all: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let bytes = all.min(bytes_max);
+        let admitted = self.admit(cx, Lent { bufs, bytes }, true);
+        if let Some(next) = admitted.map_err(|refused| refused.reason)? {
+            self.conn.send_now(cx, next);
+        }
+        Ok(bytes)
+    }
+
     /// Queues several buffers for sending, in order, as one write: all of them are admitted, or
     /// none. They are not joined by copying: one system call takes up to 256 of them. For parts
     /// that are at hand, as a header and a large body, or `bytes::Bytes` that several connections
@@ -611,37 +632,29 @@ impl Stream {
         if colored.queued_bytes > 0 && counted > colored.queued_bytes_max {
             return Err(Rejected::new(Reason::NoRoom, written.into_lasting()));
         }
-        let written = match colored.seal(written) {
-            Ok(written) => written,
-            Err(written) => {
+        let first = colored.sent_in != Some(number);
+        let begun = match colored.seal(&written) {
+            None => colored.begin_write(written, now || is_long, first),
+            Some(Some(sealed)) => colored.begin_write(sealed, now || is_long, first),
+            Some(None) => {
                 colored.end();
                 // Which tells the application why.
                 self.conn.deliver_kept(cx);
                 return Err(Rejected::new(Reason::Closed, written.into_lasting()));
             }
         };
-        let bytes = written.len();
-        let queued = colored.queued_bytes + bytes;
-        colored.queued_bytes = queued;
-        colored.written_bytes += bytes as u64;
-        if colored.queues() {
-            written.queue(&mut colored);
-            return Ok(None);
-        }
-        // What waits in the queue waits for the send under way.
-        debug_assert!(colored.queue.is_empty());
-        if !now && !is_long && colored.sent_in == Some(number) || !written.is_one_send() {
-            let sends = now || is_long || colored.sent_in != Some(number);
-            colored.gathers = true;
-            written.queue(&mut colored);
-            colored.end();
-            match sends {
-                true => self.conn.send_gathered(cx),
-                false => self.conn.gather(cx),
+        match begun {
+            Begun::Sends(next) => return Ok(Some(next)),
+            Begun::Waits => {}
+            Begun::Gathers { at_once } => {
+                colored.end();
+                match at_once {
+                    true => self.conn.send_gathered(cx),
+                    false => self.conn.gather(cx),
+                }
             }
-            return Ok(None);
         }
-        Ok(Some(colored.begin_send(written.into_bufs())))
+        Ok(None)
     }
 
     /// Calls `f`, in the connection's color and under `handler`, each time everything queued has
@@ -799,16 +812,45 @@ impl Stream {
 /// What each part of a vectored write takes in the queue, about.
 const PART_OVERHEAD_BYTES: usize = 64;
 
-/// Parts of a vectored write under TLS are joined up to this size, that of a record.
-#[cfg(feature = "tls")]
-const SEALED_BYTES: usize = 16 << 10;
+/// What becomes of a write that is admitted.
+enum Begun {
+    /// It is to be sent.
+    Sends(Next),
+    /// It is queued behind a send.
+    Waits,
+    /// It is queued, to be sent now or when the event is over.
+    Gathers { at_once: bool },
+}
+
+impl ColorHalf {
+    /// Takes a write: `first` of its event, or one that is to leave `at_once`.
+    #[inline(always)]
+    fn begin_write<W: Written>(&mut self, written: W, at_once: bool, first: bool) -> Begun {
+        let bytes = written.len();
+        self.queued_bytes += bytes;
+        self.written_bytes += bytes as u64;
+        if self.queues() {
+            written.queue(self);
+            return Begun::Waits;
+        }
+        // What waits in the queue waits for the send under way.
+        debug_assert!(self.queue.is_empty());
+        let at_once = at_once || first;
+        if !at_once || !written.is_one_send() {
+            self.gathers = true;
+            written.queue(self);
+            return Begun::Gathers { at_once };
+        }
+        Begun::Sends(self.begin_send(written.into_bufs()))
+    }
+}
 
 /// What one write is given.
 pub(super) trait Written: Sized {
     fn len(&self) -> usize;
-    /// What is to be sent instead of these bytes, sealed.
+    /// Its bytes, in order.
     #[cfg(feature = "tls")]
-    fn sealed(&self, seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Self>;
+    fn parts(&self) -> impl Iterator<Item = &[u8]>;
     /// What it counts beside its bytes where they are limited.
     fn overhead_bytes(&self, colored: &ColorHalf) -> usize;
     /// Whether one send takes all of it.
@@ -824,8 +866,8 @@ impl Written for SendBuf {
     }
 
     #[cfg(feature = "tls")]
-    fn sealed(&self, mut seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<SendBuf> {
-        seal(self).map(SendBuf::from)
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&**self)
     }
 
     fn overhead_bytes(&self, _: &ColorHalf) -> usize {
@@ -853,30 +895,68 @@ impl Written for SendBuf {
     }
 }
 
+/// The first bytes of some buffers that are lent, at most so many.
+struct Lent<'a> {
+    bufs: &'a [IoSlice<'a>],
+    bytes: usize,
+}
+
+impl Lent<'_> {
+    fn all(&self) -> impl Iterator<Item = &[u8]> {
+        let mut left = self.bytes;
+        self.bufs.iter().map(move |buf| {
+            let part = &buf[..buf.len().min(left)];
+            left -= part.len();
+            part
+        })
+    }
+
+    fn joined(&self) -> SendBuf {
+        let mut joined = Vec::with_capacity(self.bytes);
+        self.all().for_each(|part| joined.extend_from_slice(part));
+        joined.into()
+    }
+}
+
+impl Written for Lent<'_> {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    #[cfg(feature = "tls")]
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.all()
+    }
+
+    fn overhead_bytes(&self, _: &ColorHalf) -> usize {
+        0
+    }
+
+    fn is_one_send(&self) -> bool {
+        true
+    }
+
+    fn into_lasting(self) -> Self {
+        self
+    }
+
+    fn into_bufs(self) -> Bufs {
+        self.joined().into()
+    }
+
+    fn queue(self, colored: &mut ColorHalf) {
+        self.joined().queue(colored);
+    }
+}
+
 impl Written for Vec<SendBuf> {
     fn len(&self) -> usize {
         self.iter().map(|part| part.len()).sum()
     }
 
     #[cfg(feature = "tls")]
-    fn sealed(&self, mut seal: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<SendBuf>> {
-        // Small parts together, as one record.
-        let mut sealed = Vec::new();
-        let mut joined = Vec::new();
-        for part in self {
-            if joined.len() + part.len() > SEALED_BYTES && !joined.is_empty() {
-                sealed.push(seal(&joined)?.into());
-                joined.clear();
-            }
-            match part.len() < SEALED_BYTES {
-                true => joined.extend_from_slice(part),
-                false => sealed.push(seal(part)?.into()),
-            }
-        }
-        if !joined.is_empty() {
-            sealed.push(seal(&joined)?.into());
-        }
-        Some(sealed)
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.iter().map(|part| &**part)
     }
 
     fn overhead_bytes(&self, colored: &ColorHalf) -> usize {

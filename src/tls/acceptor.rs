@@ -3,10 +3,10 @@
 use super::{HANDSHAKE_LIMIT, invalid};
 use crate::aio::AsyncStream;
 use crate::ask::{Asked, JoinHandle};
+use crate::colored::weak::WeakColored;
 use crate::host::quiesce::Until;
 use crate::io::Endpoint;
 use crate::net::{Acceptors, Incoming, Listener, Records, Session, Stream, is_canceled};
-use crate::state::WeakColored;
 use crate::sync::Mutex;
 use crate::task::ambient::try_with_cx;
 use crate::{Cx, Handler};

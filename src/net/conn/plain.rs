@@ -1,7 +1,7 @@
 //! Without the feature `tls`: what `secured` has, for connections that are under none.
 
 use super::{ColorHalf, Conn};
-use crate::io::RecvBuf;
+use crate::io::{RecvBuf, SendBuf};
 use crate::{Cx, Handler};
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ pub(super) type OnSecured = std::convert::Infallible;
 
 impl ColorHalf {
     #[inline(always)]
-    pub(in crate::net) fn seal<W>(&mut self, written: W) -> Result<W, W> {
-        Ok(written)
+    pub(in crate::net) fn seal<W>(&mut self, _: &W) -> Option<Option<Vec<SendBuf>>> {
+        None
     }
 
     pub(super) fn take_handshake(&mut self) -> Option<OnSecured> {

@@ -5,7 +5,7 @@
 //! goes by the bytes that it has not used up, which must be given again, in front of those that
 //! come: they are `input`.
 
-use crate::io::RecvBuf;
+use crate::io::{RecvBuf, SendBuf};
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::{Acceptor, UnbufferedServerConnection};
 use rustls::unbuffered::{
@@ -204,8 +204,38 @@ impl Records {
         Opened { data, out, end }
     }
 
+    /// Seals these bytes, a buffer a record: so none is so large that the allocator goes to the
+    /// kernel for it. None: nothing can be sent any more.
+    pub(super) fn seal_parts<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Vec<SendBuf>> {
+        let mut sealed = Vec::new();
+        // The beginning of a record whose rest is in another part.
+        let mut begun: Vec<u8> = Vec::new();
+        let mut parts = parts.filter(|part| !part.is_empty()).peekable();
+        while let Some(mut part) = parts.next() {
+            while !part.is_empty() {
+                let room = RECORD_BYTES_MAX - begun.len();
+                let (now, rest) = part.split_at(part.len().min(room));
+                part = rest;
+                let is_whole = now.len() == room || parts.peek().is_none();
+                if begun.is_empty() && is_whole {
+                    sealed.push(self.seal(now)?.into());
+                    continue;
+                }
+                begun.extend_from_slice(now);
+                if is_whole {
+                    sealed.push(self.seal(&begun)?.into());
+                    begun.clear();
+                }
+            }
+        }
+        Some(sealed)
+    }
+
     /// Seals these bytes, to be sent as what is returned. None: nothing can be sent any more.
-    pub(super) fn seal(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn seal(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.send(Wish::Seal(bytes))
     }
 
@@ -372,7 +402,12 @@ fn fill(
     mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
 ) -> bool {
     let start = out.len();
-    out.resize(start + room, 0);
+    if start == 0 {
+        // Which may be had as zeroes.
+        *out = vec![0; room];
+    } else {
+        out.resize(start + room, 0);
+    }
     let written = match write(&mut out[start..]) {
         Err(Some(needed)) => {
             out.resize(start + needed, 0);

@@ -186,13 +186,11 @@ impl ColorHalf {
         self.secured.as_deref().is_some_and(kept)
     }
 
-    /// What is to be sent for what is written. The error: nothing can be sent any more.
-    pub(in crate::net) fn seal<W: Written>(&mut self, written: W) -> Result<W, W> {
-        let Some(secured) = &mut self.secured else {
-            return Ok(written);
-        };
-        let sealed = written.sealed(|bytes| secured.records.seal(bytes));
-        sealed.ok_or(written)
+    /// What is to be sent for what is written, if the connection is under TLS; `Some(None)`: nothing
+    /// can be sent any more.
+    pub(in crate::net) fn seal<W: Written>(&mut self, written: &W) -> Option<Option<Vec<SendBuf>>> {
+        let secured = self.secured.as_mut()?;
+        Some(secured.records.seal_parts(written.parts()))
     }
 
     /// The callback of a handshake that is not over, to be dropped with nothing borrowed.
