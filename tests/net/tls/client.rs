@@ -143,7 +143,7 @@ fn bad_certificates_are_refused_and_named() {
 
 #[test]
 fn servers_that_are_none_are_named() {
-    let silent = server(|stream| std::mem::forget(stream));
+    let silent = server(std::mem::forget);
     let closing = server(drop);
     let talking = server(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
