@@ -15,7 +15,6 @@ use mely::runtime::Stage;
 use mely::state::Bounded;
 use mely::task::{timeout, with_cx};
 use mely::{Color, Colored, Cx, Handler, Poster, Runtime};
-use rustix::process::{Pid, kill_process_group};
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::{collections::HashMap, hash::BuildHasher, os::unix::process::CommandExt};
@@ -53,11 +52,8 @@ impl Drop for Job {
     }
 }
 
-/// A shell that was started. If it is dropped before its end was told, it is killed.
-struct Shell {
-    child: Child,
-    ended: bool,
-}
+/// A shell that was started. If it is dropped before it has ended, it is killed.
+struct Shell(Child);
 
 impl Shell {
     /// Starts it in a process group of its own.
@@ -65,25 +61,18 @@ impl Shell {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null());
         shell.process_group(0);
-        let child = with_cx(|cx| process::spawn(cx, shell)).await??;
-        let ended = false;
-        Ok(Shell { child, ended })
+        Ok(Shell(with_cx(|cx| process::spawn(cx, shell)).await??))
     }
 
-    /// Kills it and all that it has started. No other process has its number before its end was
-    /// told.
+    /// Kills it and all that it has started, unless it has ended.
     fn kill(&self) {
-        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        let _ = self.0.kill_group(Signal::KILL);
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        if !self.ended {
-            self.kill();
-        }
+        self.kill();
     }
 }
 
@@ -91,13 +80,12 @@ impl Drop for Shell {
 async fn execute(command: &str, limit: &Colored<Duration>) -> Result<String, Error> {
     let limit = limit.call(|limit, _cx| *limit).await?;
     let mut shell = Shell::start(command).await?;
-    let in_time = timeout(limit, shell.child.wait()).await;
+    let in_time = timeout(limit, shell.0.wait()).await;
     if in_time.is_err() {
         shell.kill();
         // The customer's next job waits until this one is dead.
-        shell.child.wait().await?;
+        shell.0.wait().await?;
     }
-    shell.ended = true;
     Ok(in_time??.to_string())
 }
 

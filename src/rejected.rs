@@ -176,3 +176,10 @@ impl fmt::Display for Reason {
 }
 
 impl std::error::Error for Reason {}
+
+/// Of the kind `Other`, with this as its source.
+impl From<Reason> for std::io::Error {
+    fn from(reason: Reason) -> std::io::Error {
+        std::io::Error::other(reason)
+    }
+}

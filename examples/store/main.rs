@@ -106,7 +106,7 @@ impl Batch {
 /// Serves a connection until it ends, or until the runtime stops and all that came is answered.
 async fn serve(stream: Stream, shards: &[Colored<Shard>]) -> io::Result<()> {
     let stream = with_cx(|cx| AsyncStream::new(cx, stream));
-    let mut stream = stream.map_err(io::Error::other)?;
+    let mut stream = stream?;
     let finish = pin!(stopping().then(|()| sleep(FINISH_MAX)));
     if let Either::Left((answered, _)) = select(pin!(answer(&mut stream, shards)), finish).await {
         return answered;
@@ -121,7 +121,7 @@ async fn serve(stream: Stream, shards: &[Colored<Shard>]) -> io::Result<()> {
 async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Result<()> {
     let (mut input, mut space) = (Reader::default(), vec![0; 16 << 10]);
     // A request that is on its way has a moment.
-    let stop = with_cx(|cx| stream.stopping(cx)).map_err(io::Error::other)?;
+    let stop = with_cx(|cx| stream.stopping(cx))?;
     let mut stop = pin!(stop.then(|()| sleep(ARRIVAL_MAX)));
     loop {
         // What can be read goes first.
@@ -146,9 +146,7 @@ async fn answer(stream: &mut AsyncStream, shards: &[Colored<Shard>]) -> io::Resu
             let answers =
                 with_cx(|cx| cx.with_all(asked, move |shards, cx| batch.run(shards, cx.now())));
             let answers = answers.await;
-            stream
-                .write_all(&answers.map_err(io::Error::other)?)
-                .await?;
+            stream.write_all(&answers?).await?;
         }
         if let Err(wrong) = read {
             let Wrong::Protocol(error) = wrong else {

@@ -40,14 +40,11 @@ pub async fn connect(addr: impl Into<Addr>, limit: Duration) -> io::Result<Async
         let connected = move |cx: &mut Cx, connection: io::Result<Incoming>| {
             asked.run(cx, |cx| {
                 let stream = connection?.open(cx.color());
-                AsyncStream::new(cx, stream).map_err(io::Error::other)
+                Ok(AsyncStream::new(cx, stream)?)
             });
         };
         cx.connect(addr, limit, Callback::new(None, cx.color(), connected))?;
         Ok::<_, io::Error>(handle.cancel_on_drop())
     });
-    match asked.map_err(io::Error::other)??.await {
-        Ok(connected) => connected,
-        Err(error) => Err(io::Error::other(error)),
-    }
+    asked??.await?
 }

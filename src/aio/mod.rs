@@ -27,7 +27,7 @@
 //! static ACCEPT: Handler = Handler::new("accept");
 //!
 //! async fn echo(stream: Stream) -> io::Result<()> {
-//!     let stream = with_cx(|cx| AsyncStream::new(cx, stream)).map_err(io::Error::other)?;
+//!     let stream = with_cx(|cx| AsyncStream::new(cx, stream))?;
 //!     let (from, mut to) = stream.split();
 //!     copy(from, &mut to).await?;
 //!     // The end of the stream. The connection is closed when both halves are dropped.

@@ -57,7 +57,7 @@ pub(super) async fn told<T: Send + 'static>(
         let watch = watch(cx, asked)?;
         Ok::<_, io::Error>((watch.cancel_on_drop(), handle))
     });
-    let (_watch, handle) = waits.map_err(io::Error::other)??;
+    let (_watch, handle) = waits??;
     // Without a value the watch has ended with the runtime.
     handle.await.unwrap_or_else(|_| Err(crate::net::ending()))
 }

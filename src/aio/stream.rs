@@ -121,7 +121,7 @@ impl AsyncStream {
     ///
     /// /// Answers each pair of bytes, also one whose second byte comes after a stop.
     /// async fn serve(mut stream: AsyncStream) -> io::Result<()> {
-    ///     let mut stop = with_cx(|cx| stream.stopping(cx)).map_err(io::Error::other)?;
+    ///     let mut stop = with_cx(|cx| stream.stopping(cx))?;
     ///     loop {
     ///         let mut pair = [0; 2];
     ///         match select(pin!(stream.read(&mut pair[..1])), &mut stop).await {

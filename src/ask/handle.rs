@@ -10,6 +10,7 @@ use crate::host::worker;
 use crate::sync::Arc;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::thread::panicking;
@@ -63,6 +64,13 @@ impl fmt::Display for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+/// Of the kind `Other`, with this as its source.
+impl From<JoinError> for io::Error {
+    fn from(error: JoinError) -> io::Error {
+        io::Error::other(error)
+    }
+}
 
 /// A handle for the result of an event, a task or blocking work.
 ///

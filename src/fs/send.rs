@@ -52,11 +52,10 @@ impl Stream {
     /// static ACCEPT: Handler = Handler::new("accept");
     ///
     /// async fn send(stream: Stream) -> io::Result<u64> {
-    ///     let proc = with_cx(|cx| Dir::open(cx, "/proc/self")).await.map_err(io::Error::other)??;
+    ///     let proc = with_cx(|cx| Dir::open(cx, "/proc/self")).await??;
     ///     let read = OpenOptions::new().read(true);
-    ///     let file = with_cx(|cx| proc.open_file(cx, "status", read)).await;
-    ///     let file = file.map_err(io::Error::other)??;
-    ///     with_cx(|cx| stream.send_file(cx, &file, 0..u64::MAX)).await.map_err(io::Error::other)?
+    ///     let file = with_cx(|cx| proc.open_file(cx, "status", read)).await??;
+    ///     with_cx(|cx| stream.send_file(cx, &file, 0..u64::MAX)).await?
     /// }
     ///
     /// let runtime = Runtime::builder().build()?;

@@ -19,7 +19,7 @@ use crate::host::poster::Poster;
 use crate::signal::Signal;
 use crate::sync::{Arc, Mutex};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, kill_process_group, pidfd_open, pidfd_send_signal};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -182,6 +182,14 @@ pub fn stdio(cx: &mut Cx) -> io::Result<(Incoming, Stdio)> {
     Ok((ours, Stdio::from(OwnedFd::from(theirs))))
 }
 
+fn to_send(signal: Signal) -> io::Result<rustix::process::Signal> {
+    let named = rustix::process::Signal::from_named_raw(signal.number());
+    named.ok_or_else(|| {
+        let text = format!("signal {} cannot be sent to a child", signal.number());
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
+}
+
 impl Child {
     /// The number of the process. After its end it may be another's.
     pub fn id(&self) -> u32 {
@@ -193,12 +201,45 @@ impl Child {
     /// # Errors
     /// If it has ended, or there is no such signal.
     pub fn kill(&self, signal: Signal) -> io::Result<()> {
-        let named = rustix::process::Signal::from_named_raw(signal.number());
-        let signal = named.ok_or_else(|| {
-            let text = format!("signal {} cannot be sent to a child", signal.number());
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        })?;
-        Ok(pidfd_send_signal(&self.started.pidfd, signal)?)
+        Ok(pidfd_send_signal(&self.started.pidfd, to_send(signal)?)?)
+    }
+
+    /// Sends a signal to the child and all that it has started, if its command had a [process group]
+    /// of its own, and the child has not ended: as a limit of time does, that is to leave nothing
+    /// behind.
+    ///
+    /// ```
+    /// use mely::process::{self, Child, Signal};
+    /// use mely::task::{timeout, with_cx};
+    /// use std::io;
+    /// use std::os::unix::process::CommandExt;
+    /// use std::process::{Command, ExitStatus};
+    /// use std::time::Duration;
+    /// async fn run(mut command: Command, limit: Duration) -> io::Result<ExitStatus> {
+    ///     command.process_group(0);
+    ///     let mut child: Child = with_cx(|cx| process::spawn(cx, command)).await??;
+    ///     if let Ok(ended) = timeout(limit, child.wait()).await {
+    ///         return ended;
+    ///     }
+    ///     child.kill_group(Signal::KILL)?;
+    ///     child.wait().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If it has ended, leads no group, or there is no such signal.
+    ///
+    /// [process group]: std::os::unix::process::CommandExt::process_group
+    pub fn kill_group(&self, signal: Signal) -> io::Result<()> {
+        let signal = to_send(signal)?;
+        let mut child = self.started.child.lock().unwrap();
+        let child = child.as_mut().ok_or(Errno::SRCH)?;
+        let id = Pid::from_raw(self.started.id as i32).ok_or(Errno::SRCH)?;
+        // Nobody else asks for the status before the lock is given back: the number is still its.
+        match child.try_wait()? {
+            None => Ok(kill_process_group(id, signal)?),
+            Some(_) => Err(Errno::SRCH.into()),
+        }
     }
 
     /// Calls back once, in the callback's color, with the status that the child ends with. Dropping

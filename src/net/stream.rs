@@ -195,7 +195,7 @@ impl Stream {
     fn open_fd(&self, cx: &Cx) -> io::Result<Fd> {
         let colored = &self.conn.colored;
         let phase = colored.visit(cx, (), |colored, ()| colored.phase);
-        match phase.map_err(io::Error::other)? {
+        match phase? {
             Phase::Open | Phase::Closing => Ok(self.conn.fd),
             Phase::Closed => Err(io::ErrorKind::NotConnected.into()),
         }

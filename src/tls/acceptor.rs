@@ -134,11 +134,8 @@ impl Acceptor {
     /// of another color.
     pub async fn accept(&self, stream: Stream) -> io::Result<AsyncStream> {
         let handle = try_with_cx(|cx| self.secure(cx, stream).cancel_on_drop());
-        let stream = handle.map_err(io::Error::other)?.await;
-        let stream = stream.map_err(io::Error::other)??;
-        try_with_cx(|cx| AsyncStream::new(cx, stream))
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)
+        let stream = handle?.await??;
+        Ok(try_with_cx(|cx| AsyncStream::new(cx, stream))??)
     }
 
     fn begin<F>(&self, cx: &mut Cx, stream: Stream, f: F)

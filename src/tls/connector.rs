@@ -96,18 +96,15 @@ impl Connector {
             cx.connect(addr, limit, Callback::new(None, cx.color(), connected))?;
             Ok::<_, io::Error>((begun, handle.cancel_on_drop()))
         });
-        let (begun, connected) = connecting.map_err(io::Error::other)??;
-        let stream = connected.await.map_err(io::Error::other)??;
+        let (begun, connected) = connecting??;
+        let stream = connected.await??;
         let secured = try_with_cx(|cx| {
             let left = limit.saturating_sub(cx.now().saturating_sub(begun));
             let hurried = self.clone().handshake_timeout(left.min(self.limit));
             hurried.secure(cx, stream, &name).cancel_on_drop()
         });
-        let secured = secured.map_err(io::Error::other)?.await;
-        let stream = secured.map_err(io::Error::other)??;
-        try_with_cx(|cx| AsyncStream::new(cx, stream))
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)
+        let stream = secured?.await??;
+        Ok(try_with_cx(|cx| AsyncStream::new(cx, stream))??)
     }
 }
 

@@ -479,7 +479,7 @@ fn each_limit_is_told_with_its_stage() {
 #[test]
 fn a_task_finishes_what_it_has_begun() {
     async fn serve(mut stream: AsyncStream) -> io::Result<()> {
-        let mut stop = with_cx(|cx| stream.stopping(cx)).map_err(io::Error::other)?;
+        let mut stop = with_cx(|cx| stream.stopping(cx))?;
         loop {
             let mut pair = [0; 2];
             match select(pin!(stream.read(&mut pair[..1])), &mut stop).await {

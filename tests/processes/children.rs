@@ -129,6 +129,31 @@ fn a_child_is_killed_after_a_time() {
 
 /// What a grandchild has inherited does not keep the child's end from being told, nor the run from
 /// ending.
+/// The grandchild has the stream too: its end is the group's.
+#[test]
+fn a_child_is_killed_with_all_that_it_has_started() {
+    use std::os::unix::process::CommandExt;
+    in_task("a_child_is_killed_with_all", || async {
+        let (mut output, stdout) = stdio();
+        let mut command = shell("sleep 100 & echo started; wait");
+        command.stdout(stdout).process_group(0);
+        let mut child = start(command).await.unwrap();
+        let mut line = Vec::new();
+        assert!(output.read_line(&mut line, 100).await.unwrap());
+        child.kill_group(Signal::KILL).unwrap();
+        assert_eq!(all_of(output).await, "");
+        assert_eq!(child.wait().await.unwrap().signal(), Some(libc::SIGKILL));
+        let gone = child.kill_group(Signal::KILL).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+        // One that leads none.
+        let mut alone = start(shell("read nothing")).await.unwrap();
+        let refused = alone.kill_group(Signal::KILL).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ESRCH));
+        let _ = alone.kill(Signal::KILL);
+        alone.wait().await.unwrap();
+    });
+}
+
 #[test]
 fn a_grandchild_that_has_the_stream_holds_nothing() {
     let _bound = Bound::new("a_grandchild_that_has");
