@@ -23,6 +23,7 @@ use mely::{Color, Colored, Cx, Handler, Runtime};
 use std::collections::HashMap;
 use std::io;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 static ACCEPT: Handler = Handler::new("accept");
 static FEED: Handler = Handler::new("feed");
@@ -32,6 +33,10 @@ static STOP: Handler = Handler::new("stop");
 
 /// Symbols that are known at most; lines of further ones are dropped.
 const SYMBOLS_MAX: usize = 10_000;
+/// The length of a symbol's name at most.
+const NAME_BYTES_MAX: usize = 32;
+/// How long a client may be silent.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Prices that wait for their symbol at most.
 const WAITING_MAX: usize = 1_000;
 
@@ -69,6 +74,9 @@ impl Table {
     fn take(&mut self, cx: &mut Cx, line: &str) -> Option<()> {
         let (name, price) = line.split_once(' ')?;
         let price: f64 = price.trim().parse().ok()?;
+        if name.len() > NAME_BYTES_MAX {
+            return None;
+        }
         let set = move |prices: &mut Option<Prices>, _: &mut Cx| {
             let before = prices.map_or((price, price), |its| (its.low, its.high));
             *prices = Some(Prices {
@@ -95,7 +103,7 @@ fn feed(cx: &mut Cx, addr: Addr, table: &Colored<Table>) -> io::Result<Addr> {
     let socket = cx.bind(addr)?;
     let its = table.clone();
     let take = move |cx: &mut Cx, datagram: io::Result<Datagram>| {
-        // An error is the last call.
+        // The next one may be all right.
         let Ok(datagram) = datagram else { return };
         let lines = String::from_utf8_lossy(&datagram.data);
         let taken = its.with(cx, |table, cx| table.take_all(cx, &lines));
@@ -145,6 +153,7 @@ async fn serve(
         Some(acceptor) => acceptor.accept(stream).await?,
         None => with_cx(|cx| AsyncStream::new(cx, stream))?,
     };
+    with_cx(|cx| stream.get_ref().set_idle_timeout(cx, Some(SILENCE_MAX)))?;
     let service = service_fn(|request| answer(request, table.clone()));
     let served = http1::Builder::new().serve_connection(stream, service);
     served.await.map_err(io::Error::other)

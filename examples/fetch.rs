@@ -56,7 +56,12 @@ async fn fetch(uri: Uri, connector: Connector) -> Result<(), Failed> {
     // It is driven by a task of the same color, until there is nothing left to be asked.
     let driven = with_cx(|cx| cx.spawn(cx.color(), connection));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(path).header(HOST, uri.authority().map_or("", |its| its.as_str()));
+    let port = uri
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    let host = format!("{}{port}", uri.host().unwrap_or_default());
+    let request = Request::get(path).header(HOST, host);
     let mut answer = sender
         .send_request(request.body(Empty::<Bytes>::new())?)
         .await?;

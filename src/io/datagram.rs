@@ -85,6 +85,15 @@ pub(super) fn adopt(socket: OwnedFd) -> io::Result<Fd> {
     socket::take_over(socket, true)
 }
 
+/// A payload that fits into a packet of every path (RFC 8200, section 5).
+const PACKET_BYTES_MIN: usize = 1_280 - 40 - 8;
+
+/// Others ignore that a message is to be cut, and send it whole.
+fn is_udp(fd: Fd, owner: &Owner) -> bool {
+    let protocol = || rustix::net::sockopt::socket_protocol(fd.borrow());
+    !owner.is_simulated() && protocol() == Ok(Some(rustix::net::ipproto::UDP))
+}
+
 /// A descriptor that is closed when it is dropped. Nothing is under way on it then.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
@@ -99,11 +108,12 @@ impl Descriptor {
     /// Of a socket.
     pub(crate) fn new(fd: Fd, owner: Owner) -> Descriptor {
         let is_unix = owner.local_addr(fd).is_ok_and(|addr| addr.is_unix());
+        let cuts = AtomicBool::new(is_udp(fd, &owner));
         Descriptor {
             fd,
             owner,
             is_unix,
-            cuts: AtomicBool::new(!is_unix),
+            cuts,
         }
     }
 
@@ -129,7 +139,7 @@ impl Descriptor {
             fd,
             owner: self.owner.clone(),
             is_unix: self.is_unix,
-            cuts: AtomicBool::new(!self.is_unix),
+            cuts: AtomicBool::new(self.cuts.load(Ordering::Relaxed)),
         })
     }
 
@@ -200,9 +210,10 @@ impl Descriptor {
                 {
                     let sent = send_messages(self.fd, left, to, |_| 1)?;
                     // Longer than a packet of the path, or than the socket's buffer: MSGSIZE and
-                    // NOBUFS. Else the kernel or the device cuts nothing. Older kernels say that
-                    // of what is longer than a packet, too.
-                    let is_about_these = matches!(errno, Errno::MSGSIZE | Errno::NOBUFS);
+                    // NOBUFS, and INVAL with older kernels. Else the kernel or the device cuts
+                    // nothing.
+                    let is_about_these = matches!(errno, Errno::MSGSIZE | Errno::NOBUFS)
+                        || left[0].len() > PACKET_BYTES_MIN;
                     self.cuts.fetch_and(is_about_these, Ordering::Relaxed);
                     return Ok(sent);
                 }

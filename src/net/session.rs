@@ -145,8 +145,9 @@ impl<S: Session> Served<S> {
     /// Sets the connection's callbacks. Not if the session has closed it while it was opened, or
     /// given it to a pipe or a task.
     fn begin(self: Arc<Self>, cx: &mut Cx, stream: &Stream, handler: &'static Handler) {
-        let is_taken =
-            |colored: &mut ColorHalf, ()| colored.phase != Phase::Open || colored.is_served();
+        let is_taken = |colored: &mut ColorHalf, ()| {
+            colored.phase != Phase::Open || colored.is_served() || colored.shakes_hands()
+        };
         if stream.conn.colored.visit(cx, (), is_taken) != Ok(false) {
             return;
         }
@@ -165,6 +166,9 @@ impl<S: Session> Served<S> {
         // Paused while it was opened, it is received from once it is resumed.
         if stream.conn.colored.visit(cx, (), begin) == Ok(false) {
             stream.receive(cx, true);
+        } else if cx.stopping() {
+            // A stop is told all the same.
+            stream.conn.deliver_kept(cx);
         }
     }
 

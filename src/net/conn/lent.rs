@@ -35,12 +35,14 @@ pub(in crate::net) type OnSent = Box<dyn FnOnce(&mut Cx, io::Result<()>) + Send>
 impl ColorHalf {
     /// Where `on_data` is kept between its calls, if it may be called again.
     pub(in crate::net) fn place_of_on_data(&mut self) -> Option<&mut Option<OnData>> {
-        (self.phase == Phase::Open && !self.ended).then_some(&mut self.on_data)
+        let is_over = self.ended || self.shakes_hands();
+        (self.phase == Phase::Open && !is_over).then_some(&mut self.on_data)
     }
 
     /// The same of `on_drained`: its last call is the one with an error.
     pub(in crate::net) fn place_of_on_drained(&mut self) -> Option<&mut Option<OnDrained>> {
-        (self.phase == Phase::Open && !self.broken).then_some(&mut self.on_drained)
+        let is_over = self.broken || self.shakes_hands();
+        (self.phase == Phase::Open && !is_over).then_some(&mut self.on_drained)
     }
 
     /// All of them, to be dropped with nothing borrowed.

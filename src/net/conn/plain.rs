@@ -17,6 +17,11 @@ impl ColorHalf {
         None
     }
 
+    #[inline(always)]
+    pub(in crate::net) fn shakes_hands(&self) -> bool {
+        false
+    }
+
     pub(super) fn take_handshake(&mut self) -> Option<OnSecured> {
         self.secured
     }

@@ -231,7 +231,10 @@ impl Conn {
     pub(super) fn end_receiving(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
         self.at_home.borrow(&mut driver.here).ended = true;
         self.pass_marks(&mut driver.here, core);
-        self.adjust(driver);
+        match driver.is_ending() {
+            true => self.look_at_arrival(driver, core),
+            false => self.adjust(driver),
+        }
     }
 
     /// Gives to the application what is for it; in the color.

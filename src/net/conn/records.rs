@@ -18,9 +18,9 @@ use std::fmt;
 const RECORD_OVERHEAD_BYTES: usize = 32;
 /// The payload of a record, at most.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// What may wait for more: a message of a handshake, which rustls limits to 64 KiB but keeps in the
-/// records in which it came, and a record. A peer could make that any number of bytes, by padding.
-const WAITING_BYTES_MAX: usize = 96 << 10;
+/// What may wait for more: messages of a handshake, each of which rustls limits to 64 KiB but keeps
+/// in the records in which it came. A peer could make that any number of bytes, by padding.
+const WAITING_BYTES_MAX: usize = 192 << 10;
 
 /// One end of a TLS connection.
 pub(crate) struct Records {
@@ -33,8 +33,11 @@ pub(crate) struct Records {
     /// Reads the client's first message, for the name in it.
     hello: Option<Box<Acceptor>>,
     server_name: Option<String>,
-    /// The peer has said that it will send no more.
+    /// There may be whole records in `input`.
+    keeps: bool,
+    /// The peer has said that it will send no more; `end_told`: which the caller knows.
     peer_closed: bool,
+    end_told: bool,
     /// The end was said, or could not be any more: nothing is sealed.
     is_over: bool,
     /// What has ended it, if that is not told yet.
@@ -98,7 +101,9 @@ impl Records {
             plain: Vec::new(),
             hello: None,
             server_name: None,
+            keeps: false,
             peer_closed: false,
+            end_told: false,
             is_over: false,
             failure: None,
             has_failed: false,
@@ -121,14 +126,15 @@ impl Records {
 
     /// Whether received bytes, or what has ended the connection, wait for [`open`](Self::open).
     pub(super) fn has_unopened(&self) -> bool {
-        !self.input.is_empty()
+        self.keeps
             || !self.plain.is_empty()
-            || self.peer_closed
+            || self.peer_closed && !self.end_told
             || self.failure.is_some()
     }
 
     /// Keeps received bytes for a later [`open`](Self::open). Returns how many are kept.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> usize {
+        self.keeps |= !bytes.is_empty();
         self.input.extend_from_slice(bytes);
         self.input.len() + self.plain.len()
     }
@@ -144,6 +150,7 @@ impl Records {
         self.input = input;
         if !self.common().is_handshaking() {
             // What is wrong behind it is told to the application.
+            self.keeps = !self.input.is_empty();
             return Ok(true);
         }
         match self.failure.take() {
@@ -177,6 +184,7 @@ impl Records {
 
     /// Opens the records that were received; after the handshake.
     pub(super) fn open(&mut self, mut data: RecvBuf) -> Opened {
+        self.keeps = false;
         let mut out = std::mem::take(&mut self.unsent);
         if self.input.is_empty() {
             let used = self.go_through(&mut data, &mut out, Wish::Nothing).0;
@@ -201,6 +209,7 @@ impl Records {
             Some(failure) => Some(Err(failure)),
             None => self.peer_closed.then_some(Ok(())),
         };
+        self.end_told |= end.is_some();
         Opened { data, out, end }
     }
 
@@ -259,8 +268,11 @@ impl Records {
         input.drain(..used);
         self.input = input;
         if !granted {
-            // Why is told behind what was received, and to the peer by what is to be sent.
-            self.unsent = out;
+            // Why is told behind what was received, and to the peer by what is to be sent; but not
+            // that all was sent, which rustls says when no more can be sealed.
+            if self.failure != Some(Error::EncryptError) {
+                self.unsent = out;
+            }
             return None;
         }
         Some(out)

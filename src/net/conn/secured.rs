@@ -193,6 +193,13 @@ impl ColorHalf {
         Some(secured.records.seal_parts(written.parts()))
     }
 
+    /// Whether a handshake is under way: nobody is served until it is over, not even a callback
+    /// that runs while it begins.
+    pub(in crate::net) fn shakes_hands(&self) -> bool {
+        let secured = self.secured.as_ref();
+        secured.is_some_and(|secured| secured.handshake.is_some())
+    }
+
     /// The callback of a handshake that is not over, to be dropped with nothing borrowed.
     pub(super) fn take_handshake(&mut self) -> Option<OnSecured> {
         Some(self.secured.as_mut()?.handshake.take()?.tell)
@@ -320,7 +327,13 @@ impl Conn {
         let Some(received) = received else { return };
         self.stir(cx);
         match received {
-            Received::Kept { .. } if self.is_served(cx) => {
+            Received::Kept { pauses } if self.is_served(cx) => {
+                if pauses {
+                    // The event that delivers them has the home core go on.
+                    Arc::clone(self).call_home(cx, |conn, driver, core| {
+                        conn.receive(driver, core, false);
+                    });
+                }
                 self.deliver_kept(cx);
             }
             Received::Kept { pauses: false } => {}

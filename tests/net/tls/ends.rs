@@ -188,6 +188,87 @@ fn a_paused_stream_is_secured_by_a_task_later() {
     }
 }
 
+/// Begins TLS in the event that says so, or when it is opened; must hear nothing after that.
+struct Begins {
+    stream: Option<Stream>,
+    acceptor: Acceptor,
+    tell: std::sync::mpsc::Sender<String>,
+}
+
+impl Begins {
+    fn begin(&mut self, cx: &mut Cx) {
+        let stream = self.stream.take().expect("no bytes for it any more");
+        stream.write(cx, "go on").unwrap();
+        let tell = self.tell.clone();
+        let secured = self.acceptor.secure(cx, stream);
+        let then = |_: &mut Cx, secured: Result<io::Result<Stream>, _>| {
+            let stream = secured.unwrap().unwrap();
+            stream.serve(&SERVE, |_, stream, _| Echo { stream, tell });
+        };
+        secured.then(cx, SERVE.on_value(Color::from(44), then));
+    }
+}
+
+impl Session for Begins {
+    fn data(&mut self, cx: &mut Cx, _: RecvBuf) {
+        self.begin(cx);
+    }
+
+    fn drained(&mut self, _: &mut Cx) {
+        assert!(self.stream.is_some(), "nothing of its own is sent");
+    }
+
+    fn end(&mut self, _: &mut Cx, _: io::Result<()>) {
+        panic!("the end is another's");
+    }
+}
+
+/// However soon the client goes on.
+#[test]
+fn a_session_that_has_begun_tls_hears_nothing_more() {
+    for backend in all_backends() {
+        for at_once in [false, true] {
+            let (at, acceptor) = (backend.clone(), acceptor());
+            let (tell, told) = channel();
+            let tell = Mutex::new(tell);
+            let serve = move |_: &mut Cx, incoming: Incoming| {
+                let (acceptor, tell) = (acceptor.clone(), tell.lock().unwrap().clone());
+                incoming.serve(&SERVE, move |cx, stream, _| {
+                    let stream = Some(stream);
+                    let mut begins = Begins {
+                        stream,
+                        acceptor,
+                        tell,
+                    };
+                    if at_once {
+                        begins.begin(cx);
+                    }
+                    begins
+                });
+            };
+            let run = move |addr| {
+                for _ in 0..10 {
+                    let mut client = Client::connect(&at, addr);
+                    if !at_once {
+                        client.write_all(b"STARTTLS").unwrap();
+                    }
+                    assert_eq!(client.exactly(5), b"go on");
+                    let mut client = tls_client(trusting(), client);
+                    let all = sealed(&mut client, &[b"EHLO", &pattern(9_000)], true);
+                    for part in all.chunks(1_000) {
+                        client.sock.write_all(part).unwrap();
+                    }
+                    let mut heard = Vec::new();
+                    client.read_to_end(&mut heard).unwrap();
+                    assert!(heard == [&b"EHLO"[..], &pattern(9_000)].concat());
+                }
+            };
+            with_server("begins", on(&backend), serve, run);
+            assert!(told.iter().all(|told| told == "Ok(())"));
+        }
+    }
+}
+
 /// What a task is told has the peer and the source, as often as it asks.
 #[test]
 fn a_task_is_told_what_was_wrong() {
