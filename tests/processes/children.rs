@@ -11,7 +11,7 @@ use mely::{Builder, Color, Cx, Handler, RunError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -132,7 +132,6 @@ fn a_child_is_killed_after_a_time() {
 /// The grandchild has the stream too: its end is the group's.
 #[test]
 fn a_child_is_killed_with_all_that_it_has_started() {
-    use std::os::unix::process::CommandExt;
     in_task("a_child_is_killed_with_all", || async {
         let (mut output, stdout) = stdio();
         let mut command = shell("sleep 100 & echo started; wait");
@@ -166,7 +165,7 @@ fn a_grandchild_that_has_the_stream_holds_nothing() {
             cx.spawn(HERE, async move {
                 let (mut output, stdout) = stdio();
                 let mut command = shell("sleep 100 & echo $!");
-                command.stdout(stdout).process_group();
+                command.stdout(stdout).process_group(0);
                 let mut child = start(command).await.unwrap();
                 assert!(child.wait().await.unwrap().success());
                 let mut bytes = [0; 20];
@@ -184,16 +183,6 @@ fn a_grandchild_that_has_the_stream_holds_nothing() {
         let id = run.unwrap();
         assert!(begun.elapsed() < LONG);
         kill(id);
-    }
-}
-
-trait Grouped {
-    fn process_group(&mut self) -> &mut Self;
-}
-
-impl Grouped for Command {
-    fn process_group(&mut self) -> &mut Self {
-        std::os::unix::process::CommandExt::process_group(self, 0)
     }
 }
 
