@@ -1,4 +1,5 @@
-//! How do I fetch a page over HTTPS? A host name that is looked up, a TLS handshake, hyper's client.
+//! How do I fetch a page over HTTPS? Looks the host name up, performs a TLS handshake, and asks by
+//! hyper's client.
 //!
 //! `cargo run --release --features hyper,tls --example fetch -- https://example.org/`. The system's
 //! authorities are trusted, and no others, unless the PEM file of one is named behind the address.

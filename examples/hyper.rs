@@ -2,8 +2,8 @@
 //! the client begins with.
 //!
 //! `cargo run --release --features hyper,tls --example hyper -- 127.0.0.1:8080`. Try `/`, `/slow`
-//! (which sleeps), and `/echo` and `/count` with a POST. With the PEM files of a certificate and its
-//! key behind the address it serves HTTPS; after a SIGHUP it reads them anew.
+//! (which sleeps), and `/echo` and `/count` with a POST. With the PEM files of a certificate and
+//! its key behind the address it serves HTTPS; after a SIGHUP it reads them anew.
 //!
 //! Ctrl-C to stop: each request that has arrived by then, or [`ARRIVAL_MAX`] later, is answered, also
 //! of clients that wait to be accepted. Clients in the middle of a request or of an answer may finish,

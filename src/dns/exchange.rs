@@ -19,8 +19,8 @@ const DATAGRAM_BYTES_MAX: usize = 4_096;
 /// The most datagrams that are received for one query: so many are guesses of its number. The next
 /// query has another port.
 const DATAGRAMS_MAX: usize = 1_000;
-/// The most queries that are sent within [`BURST`] and not answered. By default a server's socket on
-/// Linux has room for some 250 queries; others are lost, which costs a lookup [`Config::timeout`].
+/// The most queries that are sent within [`BURST`] and not answered. By default a server's socket
+/// on Linux has room for some 250 queries; a lost one costs its lookup [`Config::timeout`].
 pub(super) const BURST_QUERIES_MAX: usize = 128;
 /// How long a query without an answer counts among these: a server that is slow or gone does not
 /// stop the others.
@@ -78,8 +78,8 @@ async fn one(
     }
 }
 
-/// Asks over UDP, and over TCP if the answer does not fit. The first query has a place in the burst,
-/// and EDNS.
+/// Asks over UDP, and over TCP if the answer does not fit. The first query has a place in the
+/// burst, and EDNS.
 async fn exchange(
     config: &Config,
     server: SocketAddr,

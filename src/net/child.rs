@@ -204,9 +204,8 @@ impl Child {
         Ok(pidfd_send_signal(&self.started.pidfd, to_send(signal)?)?)
     }
 
-    /// Sends a signal to the child and all that it has started, if its command had a [process group]
-    /// of its own, and the child has not ended: as a limit of time does, that is to leave nothing
-    /// behind.
+    /// Sends a signal to the process group of the child: to the child and the programs that it has
+    /// started. The child's command must have set a [process group] of its own.
     ///
     /// ```
     /// use mely::process::{self, Child, Signal};

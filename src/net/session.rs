@@ -364,18 +364,32 @@ impl Cx {
         S: Session,
         F: Fn(&mut Cx, Stream, &WeakColored<S>) -> S + Send + Sync + 'static,
     {
-        let (open, accepting) = (Arc::new(open), self.unique_color());
+        let open = Arc::new(open);
+        self.accept_each(at, acceptors, &ACCEPTED, move |_, incoming| {
+            let open = Arc::clone(&open);
+            let stream = incoming.open_unique();
+            stream.begin_session(handler, move |cx, stream, me| open(cx, stream, me));
+        })
+    }
+
+    /// Listens on `at`, and calls `accept` with each connection, in a color of the listener's own.
+    pub(crate) fn accept_each(
+        &mut self,
+        at: impl Into<Endpoint>,
+        acceptors: Acceptors,
+        handler: &'static Handler,
+        accept: impl Fn(&mut Cx, Incoming) + Send + 'static,
+    ) -> io::Result<Listener> {
+        let accepting = self.unique_color();
         let color = accepting.color();
-        let accepted = move |_cx: &mut Cx, incoming: io::Result<Incoming>| {
+        let accepted = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
             // The color is the listener's as long as there is this closure.
             let _ = &accepting;
             if let Ok(incoming) = incoming {
-                let open = Arc::clone(&open);
-                let stream = incoming.open_unique();
-                stream.begin_session(handler, move |cx, stream, me| open(cx, stream, me));
+                accept(cx, incoming);
             }
         };
-        self.listen(at, acceptors, ACCEPTED.on_each(color, accepted))
+        self.listen(at, acceptors, handler.on_each(color, accepted))
     }
 }
 

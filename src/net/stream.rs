@@ -791,10 +791,7 @@ impl Stream {
 
     /// The same connection, which this does not own.
     pub(crate) fn borrowed(&self) -> Stream {
-        Stream {
-            conn: Arc::clone(&self.conn),
-            owner: false,
-        }
+        self.conn.borrowed()
     }
 
     fn end(&self, cx: &mut Cx, at_once: bool) {
@@ -813,7 +810,7 @@ impl Stream {
 const PART_OVERHEAD_BYTES: usize = 64;
 
 /// What becomes of a write that is admitted.
-enum Begun {
+pub(super) enum Begun {
     /// It is to be sent.
     Sends(Next),
     /// It is queued behind a send.
@@ -825,7 +822,12 @@ enum Begun {
 impl ColorHalf {
     /// Takes a write: `first` of its event, or one that is to leave `at_once`.
     #[inline(always)]
-    fn begin_write<W: Written>(&mut self, written: W, at_once: bool, first: bool) -> Begun {
+    pub(super) fn begin_write<W: Written>(
+        &mut self,
+        written: W,
+        at_once: bool,
+        first: bool,
+    ) -> Begun {
         let bytes = written.len();
         self.queued_bytes += bytes;
         self.written_bytes += bytes as u64;

@@ -6,7 +6,7 @@ use crate::ask::{Asked, JoinHandle};
 use crate::colored::weak::WeakColored;
 use crate::host::quiesce::Until;
 use crate::io::Endpoint;
-use crate::net::{Acceptors, Incoming, Listener, Records, Session, Stream, is_canceled};
+use crate::net::{Acceptors, Listener, Records, Session, Stream, is_canceled};
 use crate::sync::Mutex;
 use crate::task::ambient::try_with_cx;
 use crate::{Cx, Handler};
@@ -53,8 +53,8 @@ impl Acceptor {
         self
     }
 
-    /// Sets what is called with each handshake of [`Cx::serve_tls`] that has failed, in the color of
-    /// the connection, which is closed: to count them, or to log some. The error names the peer.
+    /// Sets a function that is called with each failed handshake of [`Cx::serve_tls`], in the color
+    /// of the connection, which is closed: to count them, or to log some. The error names the peer.
     pub fn on_failure(
         mut self,
         f: impl Fn(&mut Cx, io::Error) + Send + Sync + 'static,
@@ -63,8 +63,8 @@ impl Acceptor {
         self
     }
 
-    /// Takes another configuration, as with renewed certificates, for the handshakes that begin from
-    /// now on, of all clones. Connections go on, those of handshakes under way too.
+    /// Takes another configuration, as with renewed certificates, for handshakes of all clones that
+    /// begin from now on. Other connections, and handshakes under way, go on.
     ///
     /// ```
     /// # use std::io;
@@ -96,10 +96,10 @@ impl Acceptor {
     /// connection has been served by nobody, or by a session that gave the stream away, as after a
     /// STARTTLS.
     ///
-    /// For a STARTTLS, call this in the event that writes the go-ahead, or [pause](Stream::pause) the
-    /// stream before: else the session that was there gets the client's first message. What a
-    /// session has received beyond the client's request came in the clear, perhaps from somebody in
-    /// between: if there is any, close the connection.
+    /// For a STARTTLS, call this in the event that writes the go-ahead, or [pause](Stream::pause)
+    /// the stream before that: else the earlier session gets the client's first message. If that
+    /// session has received bytes behind the client's request, close the connection: they came in
+    /// the clear, and an attacker may have put them there.
     ///
     /// The handle may be [awaited](JoinHandle) or [called back](JoinHandle::then) in any color; the
     /// stream stays in its own. A handle that is dropped closes the connection once the handshake
@@ -207,12 +207,8 @@ impl Cx {
         S: Session,
         F: Fn(&mut Cx, Stream, &WeakColored<S>) -> S + Send + Sync + 'static,
     {
-        let (open, accepting, tls) = (Arc::new(open), self.unique_color(), tls.clone());
-        let color = accepting.color();
-        let accepted = move |cx: &mut Cx, incoming: io::Result<Incoming>| {
-            // The color is the listener's as long as there is this closure.
-            let _ = &accepting;
-            let Ok(incoming) = incoming else { return };
+        let (open, tls) = (Arc::new(open), tls.clone());
+        self.accept_each(at, acceptors, &ACCEPTED, move |cx, incoming| {
             let (open, on_failure) = (Arc::clone(&open), tls.on_failure.clone());
             tls.begin(
                 cx,
@@ -229,7 +225,6 @@ impl Cx {
                     }
                 },
             );
-        };
-        self.listen(at, acceptors, ACCEPTED.on_each(color, accepted))
+        })
     }
 }

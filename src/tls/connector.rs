@@ -72,7 +72,7 @@ impl Connector {
     /// Connects to `addr`, a host name or an IP address and a port, and performs the handshake, in
     /// a task: the connection belongs to the color of the task that polls this future. Both
     /// together take at most `limit`, and the handshake its [own](Self::handshake_timeout) at most.
-    /// Dropped before it is ready, the future closes what comes of it.
+    /// If the future is dropped before it is ready, the connection is closed.
     ///
     /// # Errors
     /// As [`aio::connect`](crate::aio::connect) and [`secure`](Self::secure).

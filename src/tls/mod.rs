@@ -74,10 +74,10 @@
 //!
 //! **Simulation.** Connections of the simulated network are secured like others. rustls takes its
 //! random numbers from the system, and certificates are held against the system's clock, unless the
-//! configuration names others (its `CryptoProvider` and `time_provider`). So the lengths of messages
-//! may differ from run to run by some bytes, and the order of events with them.
+//! configuration names others (its `CryptoProvider` and `time_provider`). So runs of one seed may
+//! differ: in the lengths of messages by some bytes, and with them in the order of events.
 //!
-//! Early data (0-RTT) is not accepted, since it can be replayed. Keys are never given to the kernel.
+//! Early data (0-RTT) is not accepted, since it can be replayed. The kernel is given no keys.
 
 mod acceptor;
 mod connector;

@@ -50,6 +50,7 @@ use crate::host::poster::Poster;
 use crate::host::unique::UniqueColor;
 use crate::in_color::InColor;
 use crate::io::{Fd, Op, Owner};
+use crate::net::Stream;
 use crate::net::registry::Registry;
 use crate::sched::core::Core;
 use crate::sync::CellMut;
@@ -288,6 +289,14 @@ impl Conn {
     /// before, the end does.
     pub(super) fn doubt(&self) {
         self.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    /// A stream of it that does not own it.
+    pub(super) fn borrowed(self: &Arc<Conn>) -> Stream {
+        Stream {
+            conn: Arc::clone(self),
+            owner: false,
+        }
     }
 
     /// Whether it is closed or being closed.

@@ -226,7 +226,7 @@ impl Conn {
         }
     }
 
-    /// The end has come with the bytes: nothing behind them is for the application; on the home core.
+    /// The end has come in the bytes: what comes behind them is not received; on the home core.
     #[cfg(feature = "tls")]
     pub(super) fn end_receiving(self: Arc<Conn>, driver: &mut Driver, core: &mut Core) {
         self.at_home.borrow(&mut driver.here).ended = true;

@@ -1,9 +1,8 @@
 //! TLS records: received bytes in, plaintext and bytes to send out. It knows no connection.
 //!
-//! rustls's unbuffered interface decrypts where the bytes are, and encrypts into the buffer that is
-//! sent: so a record is copied once when it is received, and not at all when it is sent. rustls
-//! goes by the bytes that it has not used up, which must be given again, in front of those that
-//! come: they are `input`.
+//! rustls's unbuffered interface decrypts records in the receive buffer, and writes sealed ones into
+//! the buffer that is sent. Bytes that rustls has not used up must be given to it again, in front of
+//! further ones: they are `input`.
 
 use crate::io::{RecvBuf, SendBuf};
 use rustls::client::UnbufferedClientConnection;
@@ -18,8 +17,8 @@ use std::fmt;
 const RECORD_OVERHEAD_BYTES: usize = 32;
 /// The payload of a record, at most.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// What may wait for more: messages of a handshake, each of which rustls limits to 64 KiB but keeps
-/// in the records in which it came. A peer could make that any number of bytes, by padding.
+/// The most bytes of incomplete handshake messages. rustls limits a message to 64 KiB, but keeps it
+/// in the records in which it came, and a peer could pad those to any number of bytes.
 const WAITING_BYTES_MAX: usize = 192 << 10;
 
 /// One end of a TLS connection.
@@ -248,7 +247,7 @@ impl Records {
         self.send(Wish::Seal(bytes))
     }
 
-    /// What tells the peer that no more will be sent, if that may be said; once.
+    /// Seals a close_notify, unless the handshake is not over, or the connection has failed; once.
     pub(super) fn close(&mut self) -> Option<Vec<u8>> {
         if self.common().is_handshaking() {
             return None;

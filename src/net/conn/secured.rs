@@ -16,11 +16,11 @@
 
 use super::lent::Doubt;
 use super::records::{Opened, Records};
-use super::sending::{Next, Queued};
+use super::sending::Next;
 use super::{AtStop, ColorHalf, Conn, Phase};
 use crate::host::panics::InTurn;
 use crate::io::{Addr, RecvBuf, SendBuf};
-use crate::net::stream::Written;
+use crate::net::stream::{Begun, Written};
 use crate::net::{Stream, Timer, is_canceled};
 use crate::{Callback, Cx, Handler, Poster, Reason};
 use std::error::Error;
@@ -54,7 +54,8 @@ pub(super) struct Secured {
 
 struct Handshake {
     tell: OnSecured,
-    timer: Option<Timer>,
+    /// Its limit; canceled with it.
+    _timer: Timer,
 }
 
 /// What TLS has failed with, and where: a [`rustls::Error`], or a handshake by one of receiving.
@@ -102,7 +103,8 @@ impl Secured {
         if self.handshake.is_some() {
             let mut out = Vec::new();
             let over = match ended {
-                Some(error) if is_canceled(&error) || self.is_named(&error) => Some(Err(error)),
+                // A stop, or the error made above, which names the peer.
+                Some(error) if is_canceled(&error) || is_cut_off(&error) => Some(Err(error)),
                 Some(error) => {
                     let peer = self.peer.clone();
                     Some(Err(io::Error::new(error.kind(), TlsError { peer, error })))
@@ -135,11 +137,6 @@ impl Secured {
         Received::Opened(opened, end)
     }
 
-    /// Whether it is an error of ours, which has the peer's address.
-    fn is_named(&self, error: &io::Error) -> bool {
-        error.kind() == io::ErrorKind::UnexpectedEof
-    }
-
     fn error(&self, error: rustls::Error) -> io::Error {
         let peer = self.peer.clone();
         io::Error::new(io::ErrorKind::InvalidData, TlsError { peer, error })
@@ -164,6 +161,11 @@ impl Secured {
     }
 }
 
+/// Whether it was made by [`Secured::cut_off`]: no receive fails with this kind.
+fn is_cut_off(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
+}
+
 /// Where it failed, if that is known.
 struct With<'a>(&'a Option<Addr>);
 
@@ -177,7 +179,7 @@ impl fmt::Display for With<'_> {
 }
 
 impl ColorHalf {
-    /// Whether it is under TLS, and has received what nobody was there for.
+    /// Whether the connection is under TLS and has bytes, or an end, that came before it was served.
     fn has_kept(&self) -> bool {
         let kept = |secured: &Secured| {
             let is_over = secured.handshake.is_none();
@@ -186,8 +188,7 @@ impl ColorHalf {
         self.secured.as_deref().is_some_and(kept)
     }
 
-    /// What is to be sent for what is written, if the connection is under TLS; `Some(None)`: nothing
-    /// can be sent any more.
+    /// Seals a write, if the connection is under TLS. `Some(None)`: nothing can be sent any more.
     pub(in crate::net) fn seal<W: Written>(&mut self, written: &W) -> Option<Option<Vec<SendBuf>>> {
         let secured = self.secured.as_mut()?;
         Some(secured.records.seal_parts(written.parts()))
@@ -211,15 +212,10 @@ impl ColorHalf {
         if !is_open || bytes.is_empty() {
             return None;
         }
-        self.queued_bytes += bytes.len();
-        self.written_bytes += bytes.len() as u64;
-        let buf = SendBuf::from(bytes);
-        if self.queues() {
-            let is_apart = false;
-            self.queue.push_back(Queued { buf, is_apart });
-            return None;
+        match self.begin_write(SendBuf::from(bytes), true, true) {
+            Begun::Sends(next) => Some(next),
+            Begun::Waits | Begun::Gathers { .. } => None,
         }
-        Some(self.begin_send(buf.into()))
     }
 }
 
@@ -229,7 +225,11 @@ impl Conn {
     /// `limit`, and if the connection is over already.
     fn secure(self: &Arc<Conn>, cx: &mut Cx, records: Records, limit: Duration, tell: OnSecured) {
         let mut drops = InTurn::default();
-        let mut handshake = Some(Handshake { tell, timer: None });
+        let timer = self.handshake_timer(cx, limit);
+        let mut handshake = Some(Handshake {
+            tell,
+            _timer: timer.cancel_on_drop(),
+        });
         let is_stopping = cx.stopping();
         let peer = self.owner.peer_addr(self.fd).ok();
         let (refused, callbacks) = {
@@ -260,19 +260,17 @@ impl Conn {
             drops.run(|| (handshake.tell)(cx, Err(error)));
             return drops.end();
         }
-        self.set_handshake_timer(cx, limit);
         // A stop does not wait for a peer that is silent.
         if self.at_stop() == AtStop::Rests {
             self.set_at_stop(cx, AtStop::Told);
         }
         // The client speaks first.
-        let stream = self.borrowed();
         self.deliver_secured(cx, None);
-        stream.receive(cx, true);
+        self.borrowed().receive(cx, true);
         drops.end();
     }
 
-    fn set_handshake_timer(self: &Arc<Conn>, cx: &mut Cx, limit: Duration) {
+    fn handshake_timer(self: &Arc<Conn>, cx: &mut Cx, limit: Duration) -> Timer {
         let conn = Arc::downgrade(self);
         let due = move |cx: &mut Cx| {
             let Some(conn) = conn.upgrade() else { return };
@@ -285,15 +283,7 @@ impl Conn {
                 tell(cx, Err(error));
             }
         };
-        let timer = cx.timer(limit, Callback::new(Some(&HANDSHAKE), self.color(), due));
-        let mut colored = self.in_color(cx);
-        let handshake = colored
-            .secured
-            .as_mut()
-            .and_then(|its| its.handshake.as_mut());
-        if let Some(handshake) = handshake {
-            handshake.timer = Some(timer.cancel_on_drop());
-        }
+        cx.timer(limit, Callback::new(Some(&HANDSHAKE), self.color(), due))
     }
 
     /// What was received on a connection under TLS is delivered by that; else it is returned.
@@ -415,13 +405,6 @@ impl Conn {
 
     fn is_served(&self, cx: &mut Cx) -> bool {
         self.in_color(cx).on_data.is_some()
-    }
-
-    fn borrowed(self: &Arc<Conn>) -> Stream {
-        Stream {
-            conn: Arc::clone(self),
-            owner: false,
-        }
     }
 }
 

@@ -230,16 +230,7 @@ fn a_stop_says_goodbye_under_tls() {
 fn a_panic_is_no_end_of_tls() {
     for backend in all_backends() {
         let (at, acceptor) = (backend.clone(), acceptor());
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
-            let secured = acceptor.secure(cx, incoming.open_unique());
-            let then = move |_: &mut Cx, secured: Result<io::Result<Stream>, _>| {
-                secured
-                    .unwrap()
-                    .unwrap()
-                    .serve(&SERVE, |_, stream, _| Leaves(stream));
-            };
-            secured.then(cx, SERVE.on_value(Color::from(6), then));
-        };
+        let serve = serving(acceptor, Leaves);
         let run = move |addr| {
             let mut client = tls_client(trusting(), Client::connect(&at, addr));
             client.write_all(b"panic").unwrap();

@@ -87,16 +87,7 @@ fn an_end_with_the_bytes_is_told_to_the_session_that_has_the_stream_then() {
     for backend in all_backends() {
         let (at, acceptor) = (backend.clone(), acceptor());
         let (tell, told) = channel();
-        let tell = Mutex::new(tell);
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
-            let tell = tell.lock().unwrap().clone();
-            let secured = acceptor.secure(cx, incoming.open_unique());
-            let then = |_: &mut Cx, secured: Result<io::Result<Stream>, _>| {
-                let stream = secured.unwrap().unwrap();
-                stream.serve(&SERVE, |_, stream, _| First(Some(stream), tell));
-            };
-            secured.then(cx, SERVE.on_value(Color::from(4), then));
-        };
+        let serve = serving(acceptor, move |stream| First(Some(stream), tell.clone()));
         let run = move |addr| {
             let mut client = tls_client(trusting(), Client::connect(&at, addr));
             let all = sealed(&mut client, &[b"first"], true);
@@ -328,14 +319,7 @@ impl Session for HalfOpen {
 fn after_the_end_of_one_side_the_other_goes_on() {
     for backend in all_backends() {
         let (at, acceptor) = (backend.clone(), acceptor());
-        let serve = move |cx: &mut Cx, incoming: Incoming| {
-            let secured = acceptor.secure(cx, incoming.open_unique());
-            let then = |_: &mut Cx, secured: Result<io::Result<Stream>, _>| {
-                let stream = secured.unwrap().unwrap();
-                stream.serve(&SERVE, |_, stream, _| HalfOpen(stream));
-            };
-            secured.then(cx, SERVE.on_value(Color::from(4), then));
-        };
+        let serve = serving(acceptor, HalfOpen);
         let run = move |addr| {
             let mut client = tls_client(trusting(), Client::connect(&at, addr));
             let mut all = sealed(&mut client, &[b"hello"], true);

@@ -6,13 +6,13 @@ mod ends;
 mod server;
 
 use crate::common::wire::Client;
-use mely::net::{RecvBuf, Session, Stream};
+use mely::net::{Incoming, RecvBuf, Session, Stream};
 use mely::tls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use mely::tls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 use mely::tls::{Acceptor, client_config};
-use mely::{Cx, Handler};
+use mely::{Color, Cx, Handler};
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::io::{self, Read};
 use std::sync::mpsc::Sender;
@@ -126,6 +126,22 @@ impl Session for Echo {
     fn end(&mut self, _: &mut Cx, end: io::Result<()>) {
         let end = end.map_err(|error| format!("{:?}: {error}", error.kind()));
         let _ = self.tell.send(format!("{end:?}"));
+    }
+}
+
+/// Secures each connection, and makes a session of it.
+fn serving<S: Session>(
+    acceptor: Acceptor,
+    open: impl Fn(Stream) -> S + Clone + Send + Sync + 'static,
+) -> impl Fn(&mut Cx, Incoming) + Send + Sync + 'static {
+    move |cx, incoming| {
+        let open = open.clone();
+        let secured = acceptor.secure(cx, incoming.open_unique());
+        let then = move |_: &mut Cx, secured: Result<io::Result<Stream>, _>| {
+            let stream = secured.unwrap().unwrap();
+            stream.serve(&SERVE, move |_, stream, _| open(stream));
+        };
+        secured.then(cx, SERVE.on_value(Color::from(4), then));
     }
 }
 
